@@ -1,0 +1,124 @@
+// What a CPU kernel is: made once for a node with known dtypes and shapes, then run many times.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace onnx_iron {
+
+// Numbered as ONNX's TensorProto.DataType.
+enum class DType : int32_t { kFloat32 = 1, kInt32 = 6, kInt64 = 7, kBool = 9, kBFloat16 = 16 };
+
+// Bytes of one element; throws std::invalid_argument for a dtype that no kernel knows.
+size_t size_of(DType dtype);
+
+using Shape = std::vector<int64_t>;
+
+// Number of elements: the product of the dimensions.
+int64_t element_count(const Shape& shape);
+
+// An operand as it is known when a node is compiled. An omitted optional input is not present.
+struct Operand {
+  DType dtype = DType::kFloat32;
+  Shape shape;
+  bool present = true;
+};
+
+// A node's attributes by name.
+class Attributes {
+ public:
+  using Value = std::variant<int64_t, float, std::string, std::vector<int64_t>>;
+
+  void set(std::string name, Value value);
+
+  // The value, or the default where the node has no such attribute. A value of another kind
+  // throws std::invalid_argument.
+  int64_t integer(std::string_view name, std::optional<int64_t> otherwise = {}) const;
+  float real(std::string_view name, std::optional<float> otherwise = {}) const;
+  std::string text(std::string_view name, std::optional<std::string> otherwise = {}) const;
+  std::vector<int64_t> integers(std::string_view name,
+                                std::optional<std::vector<int64_t>> otherwise = {}) const;
+  bool has(std::string_view name) const;
+
+ private:
+  const Value* find(std::string_view name) const;
+  std::vector<std::pair<std::string, Value>> values_;
+};
+
+// A node to be compiled. The outputs' shapes are given: a kernel checks that they follow.
+struct Node {
+  std::string op;
+  std::vector<Operand> inputs;
+  std::vector<Operand> outputs;
+  Attributes attributes;
+
+  bool has_input(size_t index) const { return index < inputs.size() && inputs[index].present; }
+};
+
+// Who runs a kernel's tasks. Tasks are independent; results never depend on how many run at once.
+class Threads {
+ public:
+  using Task = void (*)(void* context, size_t index);
+
+  virtual ~Threads() = default;
+  // How many tasks can run at once; a hint for the size of tasks.
+  virtual size_t count() const = 0;
+  virtual void run(size_t tasks, Task task, void* context) = 0;
+
+  // body(index) for every index below `tasks`; returns when all are done. body must not throw.
+  template <typename Body>
+  void parallel(size_t tasks, Body&& body) {
+    if (tasks == 0) return;
+    if (tasks == 1) {
+      body(size_t{0});
+      return;
+    }
+    run(
+        tasks,
+        [](void* context, size_t index) {
+          (*static_cast<std::remove_reference_t<Body>*>(context))(index);
+        },
+        &body);
+  }
+};
+
+// Where one call's operands are. An omitted input is null. scratch has scratch_bytes() bytes,
+// aligned to 64, and is this call's own.
+struct Buffers {
+  const void* const* inputs;
+  void* const* outputs;
+  void* scratch;
+};
+
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  // Throws std::invalid_argument for a per-call value out of range, before it writes anything.
+  virtual void run(const Buffers& buffers, Threads& threads) const = 0;
+  virtual size_t scratch_bytes() const { return 0; }
+};
+
+// Checks the node's dtypes, shapes and attributes and makes its kernel. Throws
+// std::invalid_argument that says what is wrong and what was expected.
+std::unique_ptr<Kernel> make_kernel(const Node& node);
+
+// The ops that have a kernel, sorted.
+std::vector<std::string> kernel_names();
+
+// Registration: each kernel file ends with `static const Registration r("RMSNorm", make_rms_norm);`
+using Factory = std::unique_ptr<Kernel> (*)(const Node& node);
+struct Registration {
+  Registration(const char* op, Factory factory);
+};
+
+}  // namespace onnx_iron
