@@ -1,0 +1,19 @@
+"""The graph front end: bodies over handles, states and weights, traced to operator steps."""
+
+from onnx_iron.graph.graph import Graph
+from onnx_iron.graph.handle import Handle, Role, State, Weight, state
+from onnx_iron.graph.trace import OPERATORS, Step, Trace
+from onnx_iron.graph.value import Value
+
+__all__ = [
+    "OPERATORS",
+    "Graph",
+    "Handle",
+    "Role",
+    "State",
+    "Step",
+    "Trace",
+    "Value",
+    "Weight",
+    "state",
+]

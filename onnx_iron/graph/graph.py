@@ -1,0 +1,193 @@
+"""A network body written once: traced for sets of shapes, run on numpy, exported."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from onnx_iron.dtypes import BFLOAT16, Array, as_dtype
+from onnx_iron.graph.context import active
+from onnx_iron.graph.handle import Handle, Role, State, Weight
+from onnx_iron.graph.reference import run_reference
+from onnx_iron.graph.trace import Trace
+from onnx_iron.graph.value import Value
+
+
+class Graph:
+    """A body over weights and states.
+
+    Weights (arrays, or :class:`Weight` where they are loaded late) and states are attributes, at
+    any depth of lists, dicts and objects; their paths are their names. A subclass writes ``body``:
+    its positional parameters are the inputs, its keyword-only ones the per-call values.
+
+    Example:
+        >>> class Norm(Graph):
+        ...     def __init__(self, weight):
+        ...         self.weight = weight
+        ...
+        ...     def body(self, x):
+        ...         return F.rms_norm(x, (64,), self.weight)
+        >>> [step.name for step in Norm(np.ones(64, np.float32)).trace(x=((4, 64), np.float32)).steps]
+        ['rms_norm']
+    """
+
+    def body(self, *inputs: Any, **values: Any) -> Any:
+        """The network: handles in, handles out (one, a tuple, or a dict by output name)."""
+        raise NotImplementedError(f"{type(self).__name__} has no body")
+
+    def trace(self, **inputs: Any) -> Trace:
+        """Run the body on handles and record its steps, for one set of input shapes.
+
+        Args:
+            inputs: for each positional parameter of the body its ``shape`` (bfloat16) or
+                ``(shape, dtype)``.
+
+        Raises:
+            TypeError: an input that is missing or unknown, or a body that returns something other
+                than whole handles it computed.
+        """
+        names, value_names = self._parameters()
+        if set(inputs) != set(names):
+            raise TypeError(
+                f"{type(self).__name__}.trace(): the body takes the inputs {names}; "
+                f"shapes were given for {sorted(inputs)}"
+            )
+        parts = dict(named_parts(self))
+        trace = Trace({id(part): name for name, part in parts.items()}, list(parts.values()))
+        handles = [trace.input(name, *_shape_spec(name, inputs[name])) for name in names]
+        values = {name: trace.value(name) for name in value_names}
+        token = active.set(trace)
+        try:
+            returned = self.body(*handles, **values)
+        finally:
+            active.reset(token)
+        trace.outputs = _outputs(type(self).__name__, returned)
+        return trace
+
+    def reference(self, *inputs: Array, **values: int) -> Any:
+        """Run the body on numpy arrays: float32 inside of each step, one rounding at its end.
+
+        The states are host arrays that are written in place, kept for the next call and cleared
+        by :meth:`reset`.
+
+        Args:
+            inputs: the body's inputs; their shapes and dtypes are traced.
+            values: its per-call values.
+
+        Returns:
+            What the body returns, as arrays.
+
+        Raises:
+            ValueError: a per-call value out of its range.
+        """
+        names, value_names = self._parameters()
+        if len(inputs) != len(names) or set(values) != set(value_names):
+            raise TypeError(
+                f"{type(self).__name__}.reference(): takes the inputs {names} and the values "
+                f"{value_names}; {len(inputs)} inputs and {sorted(values)} were given"
+            )
+        arrays = dict(zip(names, (np.asarray(x) for x in inputs), strict=True))
+        key = tuple((a.shape, a.dtype) for a in arrays.values())
+        traces = self.__dict__.setdefault("_traces", {})
+        if key not in traces:
+            traces[key] = self.trace(**{n: (a.shape, a.dtype) for n, a in arrays.items()})
+        outputs = run_reference(traces[key], arrays, values, self._state_arrays())
+        if list(outputs) == ["output"]:
+            return outputs["output"]
+        if all(name.startswith("output_") for name in outputs):
+            return tuple(outputs.values())
+        return outputs
+
+    def reset(self) -> None:
+        """Make every state of the reference run zero."""
+        self._state_arrays().clear()
+
+    def _state_arrays(self) -> dict[str, Array]:
+        arrays: dict[str, Array] = self.__dict__.setdefault("_state_buffers", {})
+        return arrays
+
+    def _parameters(self) -> tuple[list[str], list[str]]:
+        names, values = [], []
+        for parameter in inspect.signature(self.body).parameters.values():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                raise TypeError(
+                    f"{type(self).__name__}.body names its parameters one by one; "
+                    f"{parameter} can't be an input"
+                )
+            keyword = parameter.kind is parameter.KEYWORD_ONLY
+            (values if keyword else names).append(parameter.name)
+        return names, values
+
+
+def named_parts(graph: object) -> Iterator[tuple[str, Any]]:
+    """The weights and states that a graph holds, by attribute path, each once."""
+    seen: set[int] = set()
+
+    def visit(part: Any, path: str) -> Iterator[tuple[str, Any]]:
+        if id(part) in seen:
+            return
+        if isinstance(part, State | Weight) or (isinstance(part, np.ndarray) and part.ndim):
+            seen.add(id(part))
+            yield path, part
+            return
+        children = _children(part)
+        if children:
+            seen.add(id(part))
+        for name, child in children:
+            yield from visit(child, f"{path}.{name}" if path and name else path or name)
+
+    yield from visit(graph, "")
+
+
+def _children(part: Any) -> list[tuple[str, Any]]:
+    named = getattr(type(part), "named_parts", None)
+    if named is not None:
+        return list(named(part))
+    if isinstance(part, Mapping):
+        return [(str(key), value) for key, value in part.items()]
+    if isinstance(part, list | tuple):
+        return [(str(i), value) for i, value in enumerate(part)]
+    if isinstance(part, type) or callable(part):
+        return []
+    if dataclasses.is_dataclass(part):
+        return [(f.name, getattr(part, f.name)) for f in dataclasses.fields(part)]
+    attributes = getattr(part, "__dict__", {})
+    return [(name, value) for name, value in attributes.items() if not name.startswith("_")]
+
+
+def _shape_spec(name: str, spec: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """``shape`` alone is bfloat16; ``(shape, dtype)`` says which."""
+    if isinstance(spec, tuple) and len(spec) == 2 and isinstance(spec[0], tuple | list):
+        shape, dtype = spec
+    else:
+        shape, dtype = spec, BFLOAT16
+    if not all(hasattr(n, "__index__") and int(n) > 0 for n in shape):
+        raise ValueError(f"input {name}: shape {shape} must be positive integers")
+    return tuple(int(n) for n in shape), as_dtype(dtype)
+
+
+def _outputs(graph: str, returned: Any) -> dict[str, Handle]:
+    if isinstance(returned, Mapping):
+        outputs = dict(returned)
+    elif isinstance(returned, tuple | list):
+        outputs = {f"output_{i}": handle for i, handle in enumerate(returned)}
+    else:
+        outputs = {"output": returned}
+    if not outputs:
+        raise TypeError(f"{graph}.body returns nothing; return the handles it computed")
+    for name, handle in outputs.items():
+        if isinstance(handle, Handle) and handle.whole and handle.base.role is Role.INTERMEDIATE:
+            continue
+        what = f"the {handle.role.value} {handle.name}" if isinstance(handle, Handle) else handle
+        raise TypeError(
+            f"{graph}.body returns {what!r} as {name}; it returns whole handles that it "
+            "computed, so copy() an input, a state or a part first"
+        )
+    return outputs
+
+
+__all__ = ["Graph", "Value", "named_parts"]

@@ -1,0 +1,370 @@
+"""Handles: the tensors that a body computes with while it is traced."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onnx_iron.dtypes import BFLOAT16, Array, as_dtype
+from onnx_iron.graph.context import current_trace
+from onnx_iron.graph.region import Indexed, apply_index
+from onnx_iron.graph.value import Value
+
+if TYPE_CHECKING:
+    from onnx_iron.graph.trace import Trace
+
+
+class Role(Enum):
+    """What a handle is in its graph."""
+
+    INPUT = "input"
+    WEIGHT = "weight"
+    STATE = "state"
+    INTERMEDIATE = "intermediate"
+    SLICE = "slice"
+    VIEW = "view"
+
+
+class Tensor:
+    """What handles, states and weights share: inside a body each is computed with and indexed."""
+
+    # numpy leaves `array * handle` and `array @ handle` to the handle.
+    __array_ufunc__ = None
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def _handle(self) -> Handle:
+        raise NotImplementedError
+
+    def reshape(self, *shape: int | tuple[int, ...]) -> Handle:
+        """The same elements in another shape; one dimension may be -1.
+
+        A bound of the leading axis goes along where it still divides.
+
+        Raises:
+            TypeError: this is a view (``copy()`` it first).
+            ValueError: another number of elements, or a bound that does not fit the new shape.
+        """
+        return self._handle()._reshape(shape)
+
+    def transpose(self, *axes: int | tuple[int, ...]) -> Handle:
+        """A view with its axes in another order (reversed by default)."""
+        return self._handle()._transpose(axes)
+
+    def copy(self) -> Handle:
+        """A step that copies this tensor, contiguous: what makes an operand of a view."""
+        handle = self._handle()
+        copied = handle.trace.call("Copy", handle)
+        assert isinstance(copied, Handle)
+        return copied
+
+    def __getitem__(self, index: Any) -> Handle:
+        return self._handle()._index(index)
+
+    def __setitem__(self, index: Any, source: Any) -> None:
+        handle = self._handle()
+        # `h[...] += x` and `h[a:b] = h2[...]` both arrive here with a whole new right-hand side.
+        handle.trace.write(source, handle._index(index))
+
+    def __add__(self, other: Any) -> Handle:
+        return self._arithmetic("Add", self, other)
+
+    def __radd__(self, other: Any) -> Handle:
+        return self._arithmetic("Add", other, self)
+
+    def __sub__(self, other: Any) -> Handle:
+        return self._arithmetic("Sub", self, other)
+
+    def __rsub__(self, other: Any) -> Handle:
+        return self._arithmetic("Sub", other, self)
+
+    def __mul__(self, other: Any) -> Handle:
+        return self._arithmetic("Mul", self, other)
+
+    def __rmul__(self, other: Any) -> Handle:
+        return self._arithmetic("Mul", other, self)
+
+    def __truediv__(self, other: Any) -> Handle:
+        return self._arithmetic("Div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Handle:
+        return self._arithmetic("Div", other, self)
+
+    def __matmul__(self, other: Any) -> Handle:
+        return self._row_product(self, other)
+
+    def __rmatmul__(self, other: Any) -> Handle:
+        return self._row_product(other, self)
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"{self._handle().name} has no truth value: its elements are not known yet")
+
+    def __iter__(self) -> Any:
+        raise TypeError(f"{self._handle().name} is not iterable; index it with integers")
+
+    def _arithmetic(self, op: str, left: Any, right: Any) -> Any:
+        if not _is_operand(left) or not _is_operand(right):
+            return NotImplemented
+        return self._handle().trace.call(op, left, right)
+
+    def _row_product(self, left: Any, right: Any) -> Any:
+        """``matrix @ row`` and ``row @ matrix``, a row being one-dimensional."""
+        trace = self._handle().trace
+        left, right = (
+            x if isinstance(x, Tensor) or not _is_operand(x) else np.asarray(x)
+            for x in (left, right)
+        )
+        if not _is_operand(left) or not _is_operand(right):
+            return NotImplemented
+        a, b = tuple(left.shape), tuple(right.shape)
+        if len(a) == 2 and len(b) == 1 and a[1] == b[0]:
+            return trace.call("GEMV", left, right)
+        if len(a) == 1 and len(b) == 2 and a[0] == b[0]:
+            row = trace.lift(left, like=self.dtype).reshape(1, a[0])
+            return trace.call("GEMM", row, right).reshape(b[1])
+        raise ValueError(
+            f"@ of {a} and {b}: one side is a row (n,), the other a matrix (m, n) on its left or "
+            "(n, m) on its right; for several rows use linear()"
+        )
+
+
+def _is_operand(value: Any) -> bool:
+    return isinstance(value, Tensor | np.ndarray | np.generic | int | float) and not isinstance(
+        value, bool
+    )
+
+
+class Handle(Tensor):
+    """A tensor of a graph being traced: its shape, dtype, name, role and bounds, no elements.
+
+    Attributes:
+        valid: bounds by axis, per call: the first so many entries are valid, the rest is padding.
+        parent: the handle that this one is a part or another shape of.
+        index: how a slice or a view takes its part of the parent.
+        permutation: the axes' order of a transposed view.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        role: Role,
+        *,
+        parent: Handle | None = None,
+        valid: Mapping[int, Value] | None = None,
+        index: Indexed | None = None,
+        permutation: tuple[int, ...] | None = None,
+    ) -> None:
+        self.trace = trace
+        self.name = name
+        self.shape = tuple(int(n) for n in shape)
+        self.dtype = dtype
+        self.role = role
+        self.parent = parent
+        self.valid: dict[int, Value] = dict(valid or {})
+        self.index = index
+        self.permutation = permutation
+
+    def _handle(self) -> Handle:
+        return self
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def base(self) -> Handle:
+        """The input, weight, state or intermediate whose elements these are."""
+        handle = self
+        while handle.parent is not None:
+            handle = handle.parent
+        return handle
+
+    @property
+    def whole(self) -> bool:
+        """It has all elements of its base, in their order."""
+        handle: Handle | None = self
+        while handle is not None:
+            if handle.permutation or (handle.index and handle.index.regions):
+                return False
+            handle = handle.parent
+        return True
+
+    def _part_of(self, what: Role) -> bool:
+        handle: Handle | None = self
+        while handle is not None:
+            if handle.role is what:
+                return True
+            handle = handle.parent
+        return False
+
+    def _child(self, name: str, shape: tuple[int, ...], role: Role, **more: Any) -> Handle:
+        return Handle(self.trace, name, shape, self.dtype, role, parent=self, **more)
+
+    def _reshape(self, shape: tuple[Any, ...]) -> Handle:
+        if len(shape) == 1 and not hasattr(shape[0], "__index__"):
+            shape = tuple(shape[0])
+        wanted = tuple(int(n) for n in shape)
+        if self.role is Role.VIEW:
+            raise TypeError(f"{self.name} is a view and can't be reshaped; copy() it first")
+        count = math.prod(self.shape)
+        if wanted.count(-1) == 1:
+            rest = -math.prod(wanted)
+            if rest > 0 and count % rest == 0:
+                wanted = tuple(count // rest if n == -1 else n for n in wanted)
+        if math.prod(wanted) != count or any(n < 0 for n in wanted):
+            raise ValueError(
+                f"{self.name}.reshape{wanted}: {self.shape} has {count} elements, "
+                f"the new shape {math.prod(wanted)}"
+            )
+        return self._child(
+            f"{self.name}.reshape", wanted, self.role, valid=self._reshaped_bounds(wanted)
+        )
+
+    def _reshaped_bounds(self, shape: tuple[int, ...]) -> dict[int, Value]:
+        bounds = {}
+        for axis, rows in self.valid.items():
+            if self.shape[: axis + 1] == shape[: axis + 1]:
+                bounds[axis] = rows
+                continue
+            # The bound counted in elements must be whole rows of the new shape.
+            elements = rows * math.prod(self.shape[1:])
+            row = math.prod(shape[1:])
+            if axis == 0 and row and (elements // row) * row == elements:
+                bounds[0] = elements // row
+                continue
+            raise ValueError(
+                f"{self.name}.reshape{shape}: axis {axis} is bounded by {rows}, and that bound "
+                "does not fit the new shape; reshape before you bound it"
+            )
+        return bounds
+
+    def _transpose(self, axes: tuple[Any, ...]) -> Handle:
+        if len(axes) == 1 and not hasattr(axes[0], "__index__"):
+            axes = tuple(axes[0])
+        order = tuple(int(a) for a in axes) or tuple(reversed(range(self.ndim)))
+        if sorted(order) != list(range(self.ndim)):
+            raise ValueError(f"{self.name}.transpose{order}: not an order of {self.ndim} axes")
+        valid = {order.index(axis): rows for axis, rows in self.valid.items()}
+        return self._child(
+            f"{self.name}.transpose",
+            tuple(self.shape[a] for a in order),
+            Role.VIEW,
+            valid=valid,
+            permutation=order,
+        )
+
+    def _index(self, index: Any) -> Handle:
+        indexed = apply_index(index, self.shape, self.name)
+        valid = dict(indexed.bounds)
+        for axis, rows in self.valid.items():
+            valid |= self._kept_bound(indexed, axis, rows, valid)
+        if not indexed.regions:
+            if indexed.bounds or indexed.shape != self.shape:
+                return self._child(f"{self.name}[:n]", self.shape, self.role, valid=valid)
+            return self
+        if self._part_of(Role.SLICE) or self._part_of(Role.VIEW):
+            raise TypeError(
+                f"{self.name}[...] is a slice of a slice: index the whole tensor once, or copy() it"
+            )
+        contiguous = len(indexed.regions) == 1 and indexed.regions[0].contiguous
+        role = Role.SLICE if contiguous else Role.VIEW
+        return self._child(f"{self.name}[...]", indexed.shape, role, valid=valid, index=indexed)
+
+    def _kept_bound(
+        self, indexed: Indexed, axis: int, rows: Value, new: Mapping[int, Value]
+    ) -> dict[int, Value]:
+        if axis not in indexed.kept_axes:
+            return {}  # one entry of a bounded axis: the caller chose a valid one
+        kept = indexed.kept_axes.index(axis)
+        if indexed.shape[kept] != self.shape[axis]:
+            raise ValueError(
+                f"{self.name}[...]: axis {axis} is bounded by {rows}; take a part of it before "
+                "you bound it"
+            )
+        if kept in new and new[kept] != rows:
+            raise ValueError(
+                f"{self.name}[...]: axis {axis} is bounded by {rows} already, not by {new[kept]}"
+            )
+        return {kept: rows}
+
+    def __repr__(self) -> str:
+        return f"<Handle {self.name} {self.role.value} {self.shape} {self.dtype.name}>"
+
+
+class State(Tensor):
+    """A tensor that is kept from call to call, zero at first; made by :func:`state`."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any = BFLOAT16, *, scratch: bool = False):
+        self.shape = tuple(int(n) for n in shape)
+        if any(n < 0 for n in self.shape):
+            raise ValueError(f"state(): shape {self.shape} has a negative dimension")
+        self.dtype = as_dtype(dtype)
+        self.scratch = scratch
+
+    def _handle(self) -> Handle:
+        return current_trace("a state").lift(self)
+
+    def __repr__(self) -> str:
+        return f"<State {self.shape} {self.dtype.name}>"
+
+
+def state(shape: tuple[int, ...], dtype: Any = BFLOAT16, *, scratch: bool = False) -> State:
+    """A tensor for a graph to keep from call to call, zero at first.
+
+    A ``scratch`` state only stages data inside of one call: it is zero at the start of each, and
+    does not show in an exported model.
+    """
+    return State(shape, dtype, scratch=scratch)
+
+
+class Weight(Tensor):
+    """A weight that is loaded when it is needed: a tensor of a checkpoint.
+
+    Args:
+        shape: its shape.
+        dtype: float32 or bfloat16 (or an index dtype).
+        load: returns the elements, an array of just that shape and dtype. It is called anew each
+            time, so that an export holds one tensor at a time.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any, load: Callable[[], Array]) -> None:
+        self.shape = tuple(int(n) for n in shape)
+        self.dtype = as_dtype(dtype)
+        self._load = load
+
+    @classmethod
+    def of(cls, array: Array) -> Weight:
+        """A weight whose elements are in memory."""
+        return cls(array.shape, array.dtype, lambda: array)
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def load(self) -> Array:
+        """The elements.
+
+        Raises:
+            ValueError: what was loaded has another shape or dtype than declared.
+        """
+        array = self._load()
+        if array.shape != self.shape or array.dtype != self.dtype:
+            raise ValueError(
+                f"a weight declared {self.shape} {self.dtype.name} loaded as {array.shape} "
+                f"{array.dtype.name}"
+            )
+        return array
+
+    def _handle(self) -> Handle:
+        return current_trace("a weight").lift(self)
+
+    def __repr__(self) -> str:
+        return f"<Weight {self.shape} {self.dtype.name}>"

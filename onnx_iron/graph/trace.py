@@ -1,0 +1,264 @@
+"""Recording a body's operator steps."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from onnx_iron.dtypes import FLOATS, Array
+from onnx_iron.graph.context import current_trace
+from onnx_iron.graph.handle import Handle, Role, State, Tensor, Weight
+from onnx_iron.graph.value import Value
+
+if TYPE_CHECKING:
+    from onnx_iron.operators.base import Op
+
+__all__ = ["OPERATORS", "Operand", "Step", "Trace", "current_trace"]
+
+# Every operator by its name; each class adds itself as it is declared.
+OPERATORS: dict[str, type[Op]] = {}
+
+# What a step reads: a tensor, an integer known now or at each call, or an omitted operand.
+Operand: TypeAlias = Handle | Value | int | None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operator at work: its operands in the operator's order, and what it writes.
+
+    Attributes:
+        op: the operator, with its attributes.
+        name: unique in the trace.
+        inputs: None where an optional operand is omitted.
+        outputs: new handles; for a Copy into a state, the part written.
+        tunables: what only changes speed, for a backend to take or leave.
+    """
+
+    op: Op
+    name: str
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Handle, ...]
+    tunables: Mapping[str, int] = field(default_factory=dict)
+
+    def tensors(self) -> Iterator[Handle]:
+        """The handles read."""
+        return (operand for operand in self.inputs if isinstance(operand, Handle))
+
+    def values(self) -> Iterator[Value]:
+        """The per-call integers read."""
+        return (operand for operand in self.inputs if isinstance(operand, Value))
+
+
+class Trace:
+    """The steps of one body, for one set of input shapes, in the order they were recorded.
+
+    Attributes:
+        inputs: the handles that the body was given, by name.
+        value_names: the per-call values that the body was given.
+        weights: those used so far, by name.
+        states: those used so far, by name.
+        outputs: what the body returned, by name.
+    """
+
+    def __init__(self, names: Mapping[int, str], arrays: Sequence[Any] = ()) -> None:
+        self.steps: list[Step] = []
+        self.inputs: dict[str, Handle] = {}
+        self.value_names: list[str] = []
+        self.weights: dict[str, Weight] = {}
+        self.states: dict[str, State] = {}
+        self.outputs: dict[str, Handle] = {}
+        self._names = names
+        self._arrays = arrays
+        self._lifted: dict[int, Handle] = {}
+        self._kept: list[Any] = []  # ids name objects: they must live as long as the trace
+        self._counts: dict[str, int] = {}
+
+    def input(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Handle:
+        """Add an input of the graph."""
+        handle = Handle(self, name, shape, dtype, Role.INPUT)
+        self.inputs[name] = handle
+        return handle
+
+    def value(self, name: str) -> Value:
+        """Add a per-call value."""
+        self.value_names.append(name)
+        return Value.named(name)
+
+    def lift(self, operand: Any, like: np.dtype[Any] | None = None) -> Handle:
+        """The handle of a state, a weight, an array or a number (which takes the dtype ``like``).
+
+        Raises:
+            TypeError: something else, or a number where no dtype is known.
+            ValueError: a handle of another trace.
+        """
+        if isinstance(operand, Handle):
+            if operand.trace is not self:
+                raise ValueError(f"{operand.name} belongs to another trace; a body keeps no handles")
+            return operand
+        if id(operand) in self._lifted:
+            return self._lifted[id(operand)]
+        if isinstance(operand, State):
+            handle = self._lift_state(operand)
+        elif isinstance(operand, Weight):
+            handle = self._lift_weight(operand, self._names.get(id(operand)))
+        elif isinstance(operand, np.ndarray) and operand.ndim:
+            handle = self._lift_weight(Weight.of(operand), self._array_name(operand))
+        elif isinstance(operand, int | float | np.generic | np.ndarray) and like is not None:
+            number = np.asarray(operand, dtype=np.float32).astype(like)
+            return self._lift_weight(Weight.of(number), None)
+        else:
+            raise TypeError(
+                f"{operand!r} is no operand; use a handle, a state, a weight or an array"
+            )
+        self._kept.append(operand)
+        self._lifted[id(operand)] = handle
+        return handle
+
+    def _lift_state(self, operand: State) -> Handle:
+        name = self._names.get(id(operand))
+        if name is None:
+            raise ValueError(
+                f"{operand} is not held by the graph: make it in __init__ and keep it in an "
+                "attribute, whose path is its name"
+            )
+        self.states[name] = operand
+        return Handle(self, name, operand.shape, operand.dtype, Role.STATE)
+
+    def _lift_weight(self, weight: Weight, name: str | None) -> Handle:
+        if name is None:
+            # Named by its contents, so that all versions of a graph share one copy.
+            array = weight.load()
+            content = hashlib.sha256(array.tobytes())
+            content.update(repr((array.shape, array.dtype.name)).encode())
+            name = f"constant.{content.hexdigest()[:12]}"
+        self.weights[name] = weight
+        return Handle(self, name, weight.shape, weight.dtype, Role.WEIGHT)
+
+    def _array_name(self, array: Array) -> str | None:
+        """An array the graph holds is named by its path, a contiguous part of one by that too."""
+        if id(array) in self._names:
+            return self._names[id(array)]
+        for owner in self._arrays:
+            if not isinstance(owner, np.ndarray) or not owner.flags.c_contiguous:
+                continue
+            offset = (array.ctypes.data - owner.ctypes.data) // max(owner.itemsize, 1)
+            inside = 0 <= offset and offset + array.size <= owner.size
+            if inside and array.flags.c_contiguous and array.dtype == owner.dtype:
+                shape = "x".join(map(str, array.shape))
+                return f"{self._names[id(owner)]}[{offset}:{shape}]"
+        return None
+
+    def new_name(self, stem: str) -> str:
+        """``stem``, with a number after the first."""
+        count = self._counts.get(stem, 0)
+        self._counts[stem] = count + 1
+        return f"{stem}_{count}" if count else stem
+
+    def call(self, op: str, *operands: Any, **attributes: Any) -> Any:
+        """Record a step of the operator of that name."""
+        return OPERATORS[op].step(*operands, **attributes)
+
+    def record(
+        self, op: Op, operands: Sequence[Operand], tunables: Mapping[str, int]
+    ) -> tuple[Handle, ...]:
+        """Add a step whose operands are lifted and checked; returns its new outputs."""
+        name = self.new_name(_snake(op.name))
+        for operand in operands:
+            if isinstance(operand, Handle) and operand.role is Role.VIEW and op.name != "Copy":
+                raise TypeError(
+                    f"{op.name}: {operand.name} is a view (strided, transposed or at a per-call "
+                    "place), which only a copy takes; copy() it first"
+                )
+        specs = op.infer([_spec(operand) for operand in operands])
+        outputs = tuple(
+            Handle(
+                self,
+                name if output == op.outputs[0] else f"{name}.{output}",
+                shape,
+                dtype,
+                Role.INTERMEDIATE,
+                valid=op.output_bounds(output, operands, shape),
+            )
+            for output, (shape, dtype) in zip(op.outputs, specs, strict=True)
+        )
+        self.steps.append(Step(op, name, tuple(operands), outputs, dict(tunables)))
+        return outputs
+
+    def write(self, source: Any, destination: Handle) -> None:
+        """Record ``destination[...] = source``, the destination being a state or a part of one.
+
+        Raises:
+            TypeError: the destination is no state, or the dtypes differ.
+            ValueError: the shapes differ, or the bounds do.
+        """
+        if destination.base.role is not Role.STATE:
+            raise TypeError(
+                f"{destination.name} can't be written: only a state can, and its base is the "
+                f"{destination.base.role.value} {destination.base.name}"
+            )
+        handle = self.lift(source, like=destination.dtype)
+        if handle.dtype != destination.dtype:
+            raise TypeError(
+                f"{destination.name} is {destination.dtype.name}; a {handle.dtype.name} source "
+                "can't be written to it"
+            )
+        if handle.shape != destination.shape and handle.shape != ():
+            raise ValueError(
+                f"{destination.name} is {destination.shape}; the source {handle.name} is "
+                f"{handle.shape}, reshape it"
+            )
+        self._check_write_bounds(handle, destination)
+        copy = OPERATORS["Copy"]()
+        name = self.new_name("copy")
+        self.steps.append(Step(copy, name, (handle,), (destination,)))
+
+    def _check_write_bounds(self, source: Handle, destination: Handle) -> None:
+        for axis, rows in source.valid.items():
+            if destination.valid.get(axis, rows) != rows:
+                raise ValueError(
+                    f"{destination.name} is bounded by {destination.valid[axis]} along axis "
+                    f"{axis}, the source {source.name} by {rows}"
+                )
+        bounded = {**destination.valid, **source.valid}
+        if len(bounded) > 1:
+            raise ValueError(
+                f"{destination.name}: a write is bounded along one axis at the most, "
+                f"not along {sorted(bounded)}"
+            )
+
+
+def _spec(operand: Operand) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
+    if operand is None:
+        return None
+    if isinstance(operand, Handle):
+        return operand.shape, operand.dtype
+    return (), np.dtype(np.int32)
+
+
+def _snake(name: str) -> str:
+    out = ""
+    for i, c in enumerate(name):
+        if c.isupper() and i and (name[i - 1].islower() or name[i + 1 : i + 2].islower()):
+            out += "_"
+        out += c.lower()
+    return out
+
+
+def is_number(operand: Any) -> bool:
+    """A Python or numpy number, or an array of no dimension."""
+    return isinstance(operand, int | float | np.generic) or (
+        isinstance(operand, np.ndarray) and operand.ndim == 0
+    )
+
+
+def float_dtype(operands: Sequence[Any]) -> np.dtype[Any] | None:
+    """The float dtype of the first operand that has one."""
+    for operand in operands:
+        dtype = getattr(operand, "dtype", None)
+        if isinstance(operand, Tensor | np.ndarray) and dtype in FLOATS and operand.shape != ():
+            return np.dtype(dtype)
+    return None

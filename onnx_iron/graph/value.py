@@ -1,0 +1,154 @@
+"""Integers that are known at each call only: a position, a number of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NoReturn, TypeAlias
+
+
+@dataclass(frozen=True)
+class FloorDiv:
+    """``numerator // divisor`` where the division can't be carried out on the terms."""
+
+    numerator: Value
+    divisor: int
+
+
+# What a term multiplies: a per-call value's name, or a quotient.
+Symbol: TypeAlias = str | FloorDiv
+
+
+class Value:
+    """An affine expression over per-call integers: ``sum(factor * symbol) + constant``.
+
+    ``+``, ``-``, ``*`` and ``//`` by integers give further expressions; sums and differences of
+    two expressions too. It is evaluated at each call, so it has no truth value and no ``int()``.
+    """
+
+    __slots__ = ("constant", "terms")
+
+    def __init__(self, terms: Mapping[Symbol, int], constant: int = 0) -> None:
+        self.terms = tuple((symbol, factor) for symbol, factor in terms.items() if factor)
+        self.constant = int(constant)
+
+    @classmethod
+    def named(cls, name: str) -> Value:
+        """The per-call value of that name."""
+        return cls({name: 1})
+
+    def __add__(self, other: int | Value) -> Value:
+        if isinstance(other, Value):
+            terms = dict(self.terms)
+            for symbol, factor in other.terms:
+                terms[symbol] = terms.get(symbol, 0) + factor
+            return Value(terms, self.constant + other.constant)
+        if not _is_integer(other):
+            return NotImplemented
+        return Value(dict(self.terms), self.constant + other)
+
+    def __mul__(self, other: int) -> Value:
+        if isinstance(other, Value):
+            raise TypeError(f"{self} * {other}: a per-call value is multiplied by an integer only")
+        if not _is_integer(other):
+            return NotImplemented
+        return Value({s: f * other for s, f in self.terms}, self.constant * other)
+
+    def __floordiv__(self, other: int) -> Value:
+        if not _is_integer(other):
+            return NotImplemented
+        if other <= 0:
+            raise ValueError(f"{self} // {other}: the divisor must be positive")
+        if self.constant % other == 0 and all(f % other == 0 for _, f in self.terms):
+            return Value({s: f // other for s, f in self.terms}, self.constant // other)
+        return Value({FloorDiv(self, int(other)): 1})
+
+    def __neg__(self) -> Value:
+        return self * -1
+
+    def __sub__(self, other: int | Value) -> Value:
+        return self + (-other)
+
+    def __rsub__(self, other: int) -> Value:
+        return (-self) + other
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Value):
+            return (dict(self.terms), self.constant) == (dict(other.terms), other.constant)
+        if _is_integer(other):
+            self._unknown(f"{self} == {other}")
+        return False
+
+    def __hash__(self) -> int:
+        return hash((frozenset(self.terms), self.constant))
+
+    def __bool__(self) -> NoReturn:
+        self._unknown("its truth value")
+
+    def __int__(self) -> NoReturn:
+        self._unknown("int()")
+
+    def __index__(self) -> NoReturn:
+        self._unknown("an index for Python")
+
+    def __lt__(self, other: object) -> NoReturn:
+        self._unknown("a comparison")
+
+    __le__ = __gt__ = __ge__ = __lt__
+
+    def _unknown(self, what: str) -> NoReturn:
+        raise TypeError(
+            f"{self} is a per-call value, known only when the graph runs: it has no {what}. "
+            "Use it to index, to slice or to bound an axis"
+        )
+
+    def fixed(self) -> int | None:
+        """The integer it always is, or None where it depends on the call."""
+        return None if self.terms else self.constant
+
+    def names(self) -> Iterator[str]:
+        """The per-call values that it depends on."""
+        for symbol, _ in self.terms:
+            if isinstance(symbol, FloorDiv):
+                yield from symbol.numerator.names()
+            else:
+                yield symbol
+
+    def evaluate(self, values: Mapping[str, int]) -> int:
+        """The integer for one call's values."""
+        total = self.constant
+        for symbol, factor in self.terms:
+            if isinstance(symbol, FloorDiv):
+                total += factor * (symbol.numerator.evaluate(values) // symbol.divisor)
+            else:
+                total += factor * values[symbol]
+        return total
+
+    def __str__(self) -> str:
+        parts = []
+        for symbol, factor in self.terms:
+            text = (
+                f"({symbol.numerator}) // {symbol.divisor}"
+                if isinstance(symbol, FloorDiv)
+                else symbol
+            )
+            parts.append(text if factor == 1 else f"{factor} * {text}")
+        if self.constant or not parts:
+            parts.append(str(self.constant))
+        return " + ".join(parts).replace("+ -", "- ")
+
+    def __repr__(self) -> str:
+        return f"Value({self})"
+
+
+def _is_integer(value: object) -> bool:
+    # numpy's integers too, but no bool: a flag in an index is a mistake.
+    return hasattr(value, "__index__") and not isinstance(value, bool | Value)
+
+
+def evaluate(value: int | Value, values: Mapping[str, int]) -> int:
+    """``value`` as an integer, whether it depends on the call or not."""
+    return value.evaluate(values) if isinstance(value, Value) else int(value)

@@ -1,0 +1,109 @@
+"""A GGUF file as a checkpoint: its configuration, and its weights, dequantised one at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf.quants import dequantize
+
+from onnx_iron.dtypes import FLOATS, as_dtype
+from onnx_iron.graph import Weight
+from onnx_iron.models.gguf_config import read_config
+from onnx_iron.models.gguf_header import TensorInfo, read_header
+
+# Elements dequantised at once: the float32 intermediates of a block stay in the processor's cache.
+_BLOCK_ELEMENTS = 1 << 17
+
+
+class GGUFCheckpoint:
+    """A Llama model in a GGUF file, mapped into memory and never held as a whole.
+
+    Attributes:
+        path: The file.
+        metadata: The file's own keys and values (str, int, float, bool, or a list of them).
+        config: The model's configuration. ``rope_interleaved`` is true: GGUF stores the query and
+            key projections with their rows in the order of pairwise rotation.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file is not a whole GGUF file of a Llama model that can be built; the text
+            names the file, what is wrong with it, and what was expected.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._bytes = _map(self.path)
+        header = read_header(memoryview(self._bytes), str(self.path))
+        self.metadata: Mapping[str, Any] = MappingProxyType(header.metadata)
+        self.config = read_config(header, str(self.path))
+        self._tensors = header.tensors
+        for kind in {info.type for info in self._tensors.values()}:
+            _check_quantization(kind, self.path)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """GGUF's names of the tensors (``blk.0.attn_q.weight``), in the file's order."""
+        return tuple(self._tensors)
+
+    def weight(self, name: str, dtype: npt.DTypeLike) -> Weight:
+        """Return a tensor as a lazy weight of float32 or bfloat16.
+
+        Its shape is (out, in) for a matrix. Each ``load()`` dequantises it anew, in blocks of
+        rows, in float32 and rounded once; nothing but the result is kept.
+
+        Raises:
+            ValueError: There is no such tensor.
+            TypeError: Another dtype.
+        """
+        if name not in self._tensors:
+            raise ValueError(f"{self.path}: there is no tensor {name!r}; see names")
+        wanted = as_dtype(dtype)
+        if wanted not in FLOATS:
+            raise TypeError(f"weight {name!r}: dtype is {wanted}, expected float32 or bfloat16")
+        info = self._tensors[name]
+        return Weight(info.shape, wanted, lambda: self._load(info, wanted))
+
+    def _load(self, info: TensorInfo, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        *outer, width = info.shape
+        stored = self._bytes[info.offset : info.offset + info.nbytes].reshape(
+            int(np.prod(outer, dtype=np.int64)), -1
+        )
+        rows = max(1, _BLOCK_ELEMENTS // width)
+        result = np.empty((len(stored), width), dtype)
+        # A damaged block may hold any bits as its scale; infinities and NaNs are then what it says.
+        with np.errstate(all="ignore"):
+            for first in range(0, len(stored), rows):
+                block = stored[first : first + rows]
+                result[first : first + rows] = dequantize(block, info.type)
+        return result.reshape(info.shape)
+
+
+def _map(path: Path) -> npt.NDArray[np.uint8]:
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: there is no such file; give the path of a GGUF file")
+    if not path.is_file():
+        raise ValueError(f"{path}: not a file; give the path of a GGUF file")
+    if not path.stat().st_size:
+        raise ValueError(f"{path}: the file is empty, expected a GGUF file; download it again")
+    # As a plain array: slices of a memmap carry its bookkeeping along.
+    return np.asarray(np.memmap(path, np.uint8, mode="r"))
+
+
+def _check_quantization(kind: GGMLQuantizationType, path: Path) -> None:
+    """Dequantise one block of zeros: the package gguf keeps no list of what it can dequantise."""
+    _, block_bytes = GGML_QUANT_SIZES[kind]
+    try:
+        with np.errstate(all="ignore"):
+            dequantize(np.zeros((1, block_bytes), np.uint8), kind)
+    except NotImplementedError:
+        raise ValueError(
+            f"{path}: a tensor is stored as {kind.name}, which can't be dequantised; expected "
+            "F32, F16, BF16 or a quantisation such as Q4_0, Q4_1, Q8_0 or Q4_K"
+        ) from None

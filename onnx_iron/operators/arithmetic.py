@@ -1,0 +1,65 @@
+"""Add, Sub, Mul and Div, elementwise with numpy's broadcasting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from onnx_iron.dtypes import Array
+from onnx_iron.operators.base import Case, In, Op, Shape, narrow_like, widen
+from onnx_iron.operators.body import Body
+
+
+class _Arithmetic(Op):
+    a = In()
+    b = In()
+    cases = (
+        Case({"a": (4, 64), "b": (4, 64)}),
+        Case({"a": (5, 33), "b": (33,)}),
+        Case({"a": (5, 1), "b": (1, 7)}),
+        Case({"a": (), "b": (3, 8)}),
+    )
+    ufunc: ClassVar[Any]
+
+    def shape(self, a: Shape, b: Shape) -> Shape:
+        try:
+            return np.broadcast_shapes(a, b)
+        except ValueError:
+            raise ValueError(f"{self.name}: shapes {a} and {b} do not broadcast") from None
+
+    def reference(self, a: Array, b: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return narrow_like(self.ufunc(widen(a), widen(b)), a)
+
+    def body(self, g: Body, a: str, b: str) -> str:
+        return g.narrow_like(g.op(self.name, g.widen(a), g.widen(b)), a)
+
+
+@dataclass(frozen=True)
+class Add(_Arithmetic):
+    """``a + b``."""
+
+    ufunc = np.add
+
+
+@dataclass(frozen=True)
+class Sub(_Arithmetic):
+    """``a - b``."""
+
+    ufunc = np.subtract
+
+
+@dataclass(frozen=True)
+class Mul(_Arithmetic):
+    """``a * b``."""
+
+    ufunc = np.multiply
+
+
+@dataclass(frozen=True)
+class Div(_Arithmetic):
+    """``a / b``."""
+
+    ufunc = np.divide

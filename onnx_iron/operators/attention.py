@@ -1,0 +1,154 @@
+"""Attention over cached keys and values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnx_iron.dtypes import Array
+from onnx_iron.graph.handle import Handle
+from onnx_iron.graph.trace import Operand
+from onnx_iron.graph.value import Value
+from onnx_iron.operators.base import Case, In, Kind, Op, Shape, narrow_like, widen
+from onnx_iron.operators.body import Body
+from onnx_iron.operators.softmax import softmax
+
+
+@dataclass(frozen=True)
+class Attention(Op):
+    """``softmax(query @ key.T * scale) @ value`` for each head, in float32, one rounding.
+
+    Rows first, as a cache is written: query (T, H, D), key (S, G, D), value (S, G, Dv). Head h
+    reads key head h // (H / G). Row t sees the first S keys; where ``is_causal`` the first
+    position + t + 1 of them; at most ``kv_rows``. ``scale`` is 1 / sqrt(D) where not given.
+    """
+
+    query = In()
+    key = In()
+    value = In()
+    position = In(Kind.SCALAR, optional=True)
+    kv_rows = In(Kind.SCALAR, optional=True)
+    is_causal: bool = False
+    scale: float | None = None
+    built_in = ("is_causal",)
+    cases = (
+        Case({"query": (5, 4, 8), "key": (12, 2, 8), "value": (12, 2, 8)}),
+        Case(
+            {"query": (5, 6, 16), "key": (12, 2, 16), "value": (12, 2, 16)},
+            {"is_causal": True},
+            {"position": 3},
+        ),
+        Case(
+            {"query": (1, 9, 64), "key": (40, 3, 64), "value": (40, 3, 64)},
+            {"is_causal": True},
+            {"position": 39},
+        ),
+        Case(
+            {"query": (3, 2, 8), "key": (7, 2, 8), "value": (7, 2, 24)},
+            {"scale": 0.5},
+            {"kv_rows": 4},
+        ),
+        Case({"query": (6, 2, 8), "key": (6, 1, 8), "value": (6, 1, 8)}, {"is_causal": True}),
+    )
+
+    def shape(
+        self,
+        query: Shape,
+        key: Shape,
+        value: Shape,
+        position: Shape | None = None,
+        kv_rows: Shape | None = None,
+    ) -> Shape:
+        if len(query) != 3:
+            raise ValueError(f"Attention.query is {query}; it must be (rows, heads, head_dim)")
+        if len(key) != 3 or key[2] != query[2] or not key[0]:
+            raise ValueError(
+                f"Attention.key is {key}; query is {query}, so it must be "
+                f"(entries, kv_heads, {query[2]})"
+            )
+        if len(value) != 3 or value[:2] != key[:2]:
+            raise ValueError(
+                f"Attention.value is {value}; key is {key}, so it must be "
+                f"({key[0]}, {key[1]}, value_dim)"
+            )
+        if not key[1] or query[1] % key[1]:
+            raise ValueError(
+                f"Attention: {query[1]} query heads are no multiple of {key[1]} key heads"
+            )
+        return (query[0], query[1], value[2])
+
+    def output_bounds(
+        self, output: str, operands: Sequence[Operand], shape: Shape
+    ) -> dict[int, Value]:
+        query = operands[0]
+        return dict(query.valid) if isinstance(query, Handle) else {}
+
+    def reference(
+        self,
+        query: Array,
+        key: Array,
+        value: Array,
+        position: int | None = None,
+        kv_rows: int | None = None,
+    ) -> Array:
+        (T, H, D), (S, G) = query.shape, key.shape[:2]  # noqa: N806
+        if position is not None and not 0 <= position < S:
+            raise ValueError(f"position is {position}, expected 0..{S - 1} (key has {S} entries)")
+        if kv_rows is not None and not 1 <= kv_rows <= S:
+            raise ValueError(f"kv_rows is {kv_rows}, expected 1..{S} (key has {S} entries)")
+        scale = np.float32(1 / math.sqrt(D) if self.scale is None else self.scale)
+        limit = np.full(T, S if kv_rows is None else kv_rows)
+        if self.is_causal:
+            limit = np.minimum(limit, (position or 0) + np.arange(T) + 1)
+        y = np.empty((T, H, value.shape[2]), np.float32)
+        for t in range(T):
+            seen_keys, seen_values = widen(key[: limit[t]]), widen(value[: limit[t]])
+            for h in range(H):
+                g = h // (H // G)
+                weights = softmax((seen_keys[:, g] @ widen(query[t, h])) * scale)
+                y[t, h] = weights @ seen_values[:, g]
+        return narrow_like(y, query)
+
+    def body(
+        self,
+        g: Body,
+        query: str,
+        key: str,
+        value: str,
+        position: str | None = None,
+        kv_rows: str | None = None,
+    ) -> str:
+        _, heads, width = g.shape("query")
+        groups = g.shape("key")[1]
+        T, S = (g.size(x, g.integer(0)) for x in (query, key))  # noqa: N806
+        # (T, H, D) to (G, H / G, T, D), so that a group's heads meet its keys by broadcasting.
+        grouped = g.op(
+            "Reshape", g.widen(query), g.ints(0, groups, heads // groups, width)
+        )
+        q = g.op("Transpose", grouped, perm=[1, 2, 0, 3])
+        k = g.op("Unsqueeze", g.op("Transpose", g.widen(key), perm=[1, 2, 0]), g.ints(1))
+        v = g.op("Unsqueeze", g.op("Transpose", g.widen(value), perm=[1, 0, 2]), g.ints(1))
+        scale = g.real(1 / math.sqrt(width)) if self.scale is None else g.attribute("scale")
+        scores = g.op("Mul", g.op("MatMul", q, k), scale)
+        limit = S if kv_rows is None else g.scalar(kv_rows)
+        if self.is_causal:
+            one = g.integer(1)
+            first = one if position is None else g.op("Add", g.scalar(position), one)
+            last = g.op("Range", first, g.op("Add", first, T), one)
+            limit = g.op("Unsqueeze", g.op("Min", last, limit), g.ints(1))
+        if self.is_causal or kv_rows is not None:
+            seen = g.op("Less", g.op("Range", g.integer(0), S, g.integer(1)), limit)
+            scores = g.op("Where", seen, scores, g.real(-math.inf))
+        y = g.op("MatMul", g.op("Softmax", scores, axis=-1), v)
+        rows_first = g.op("Transpose", y, perm=[2, 0, 1, 3])
+        merged = g.op("Reshape", rows_first, g.ints(0, heads, g.shape("value")[2]))
+        return g.narrow_like(merged, query)
+
+    def shape_variant(self, shapes: Sequence[Shape | None]) -> str:
+        query, key, value = shapes[:3]
+        assert query is not None and key is not None and value is not None
+        scaled = "" if self.scale is None else ".scaled"
+        return f"h{query[1]}.g{key[1]}.d{query[2]}.{value[2]}{scaled}"

@@ -1,0 +1,133 @@
+"""A small builder for ONNX function bodies and graphs, in standard operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+
+class Body:
+    """Nodes in order, each call naming its result.
+
+    Args:
+        shapes: the shapes of the named inputs, for bodies that are built for a rank.
+        attributes: the node's attribute values, used by ``attribute`` where ``references`` is off.
+        prefix: put before every result's name.
+        references: attributes are read by reference (in a function), not as constants (in a graph).
+    """
+
+    def __init__(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        attributes: Mapping[str, Any],
+        *,
+        prefix: str = "",
+        references: bool = True,
+    ) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self._shapes = shapes
+        self._attributes = attributes
+        self._prefix = prefix
+        self._references = references
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of an input."""
+        return self._shapes[name]
+
+    def op(self, op_type: str, *inputs: str, outputs: int = 1, **attributes: Any) -> Any:
+        """Add a standard operator's node; returns its output's name, or a list of several."""
+        made = [f"{self._prefix}{op_type.lower()}_{len(self.nodes)}"]
+        made += [f"{made[0]}.{i}" for i in range(1, outputs)]
+        name = made[0] if self._prefix else ""
+        self.nodes.append(helper.make_node(op_type, inputs, made, name=name, **attributes))
+        return made[0] if outputs == 1 else made
+
+    def ints(self, *values: int) -> str:
+        """A constant int64 vector."""
+        return self._constant(np.array(values, np.int64))
+
+    def integer(self, value: int) -> str:
+        """A constant int64 scalar."""
+        return self._constant(np.array(value, np.int64))
+
+    def real(self, value: float) -> str:
+        """A constant float32 scalar."""
+        return self._constant(np.array(value, np.float32))
+
+    def _constant(self, array: np.ndarray[Any, Any]) -> str:
+        name: str = self.op("Constant", value=numpy_helper.from_array(array))
+        return name
+
+    def attribute(self, name: str) -> str:
+        """A float or integer attribute of the node, as a scalar."""
+        value = self._attributes[name]
+        kind = "value_float" if isinstance(value, float) else "value_int"
+        result: str = self.op("Constant", **{kind: value})
+        if self._references:
+            reference = self.nodes[-1].attribute[0]
+            reference.CopyFrom(
+                onnx.AttributeProto(name=kind, ref_attr_name=name, type=reference.type)
+            )
+        return result
+
+    def widen(self, name: str) -> str:
+        """The operand in float32."""
+        result: str = self.op("Cast", name, to=TensorProto.FLOAT)
+        return result
+
+    def narrow_like(self, name: str, like: str) -> str:
+        """The result rounded to another operand's dtype."""
+        result: str = self.op("CastLike", name, like)
+        return result
+
+    def scalar(self, name: str) -> str:
+        """An int32 operand of one element as an int64 scalar."""
+        wide = self.op("Cast", name, to=TensorProto.INT64)
+        result: str = self.op("Reshape", wide, self.op("Constant", value_ints=[]))
+        return result
+
+    def size(self, name: str, axis: str) -> str:
+        """The dimension of ``name`` at ``axis`` (the name of an int64 scalar), as a scalar."""
+        result: str = self.op("Gather", self.op("Shape", name), axis)
+        return result
+
+    def vector(self, scalar: str) -> str:
+        """A scalar as a vector of one, as Slice and Concat of shapes want it."""
+        result: str = self.op("Unsqueeze", scalar, self.ints(0))
+        return result
+
+    def span(self, name: str, start: str, stop: str, axis: int) -> str:
+        """``name[start:stop]`` along an axis; start and stop are vectors of one."""
+        result: str = self.op("Slice", name, start, stop, self.ints(axis))
+        return result
+
+
+def function(
+    domain: str,
+    name: str,
+    overload: str,
+    inputs: Sequence[str],
+    outputs: Iterable[str],
+    body: Body,
+    attributes: Mapping[str, Any],
+    opset: int,
+) -> onnx.FunctionProto:
+    """A model-local function of a finished body.
+
+    Its attributes are declared with the values given as their defaults.
+    """
+    made = helper.make_function(
+        domain,
+        name,
+        list(inputs),
+        list(outputs),
+        body.nodes,
+        [helper.make_opsetid("", opset)],
+        attribute_protos=[helper.make_attribute(k, v) for k, v in attributes.items()],
+    )
+    made.overload = overload
+    return made

@@ -1,0 +1,173 @@
+"""CausalConv1d: a depth-wise causal filter with carried state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from onnx_iron.dtypes import Array
+from onnx_iron.graph.trace import Operand
+from onnx_iron.graph.value import Value
+from onnx_iron.operators.base import Case, In, Kind, Op, Shape, narrow_like, widen
+from onnx_iron.operators.body import Body
+from onnx_iron.operators.silu import silu, silu_body
+
+
+@dataclass(frozen=True)
+class CausalConv1d(Op):
+    """Each channel through its own K taps, over the K - 1 rows before and the rows given.
+
+    ``y[t] = sum_k taps[k] * x[t - K + 1 + k]`` in float32, taps in ascending order, then
+    ``+ bias`` and the activation, one rounding. ``new_state`` is the last K - 1 rows of
+    ``concat(state, x[:rows])``, inputs all of them, also where rows < K - 1. Any chunking of a
+    sequence gives the same bits.
+    """
+
+    x = In()
+    taps = In()
+    state = In()
+    bias = In(optional=True)
+    rows = In(Kind.SCALAR, optional=True)
+    activation: str = "none"
+    built_in = ("activation",)
+    outputs = ("y", "new_state")
+    cases = (
+        Case({"x": (8, 16), "taps": (3, 16), "state": (2, 16)}),
+        Case({"x": (1, 40), "taps": (4, 40), "state": (3, 40)}),
+        Case({"x": (8, 24), "taps": (4, 24), "state": (3, 24), "bias": (24,)}, {}, {"rows": 2}),
+        Case({"x": (5, 24), "taps": (4, 24), "state": (3, 24)}, {"activation": "silu"}),
+        Case(
+            {"x": (2, 6, 8), "taps": (4, 8), "state": (2, 3, 8), "bias": (8,)},
+            {"activation": "silu"},
+            {"rows": 5},
+        ),
+        Case({"x": (4, 8), "taps": (8, 8), "state": (7, 8)}, {}, {"rows": 0}),
+    )
+
+    def __post_init__(self) -> None:
+        if self.activation not in ("none", "silu"):
+            raise ValueError(
+                f"CausalConv1d.activation is {self.activation!r}; expected 'none' or 'silu'"
+            )
+
+    def shape(
+        self,
+        x: Shape,
+        taps: Shape,
+        state: Shape,
+        bias: Shape | None = None,
+        rows: Shape | None = None,
+    ) -> tuple[Shape, Shape]:
+        if len(x) not in (2, 3):
+            raise ValueError(f"CausalConv1d.x is {x}; it must be (T, C) or (B, T, C)")
+        if len(taps) != 2 or taps[1] != x[-1] or taps[0] < 1:
+            raise ValueError(f"CausalConv1d.taps is {taps}; x is {x}, so it must be (K, {x[-1]})")
+        wanted = (*x[:-2], taps[0] - 1, x[-1])
+        if state != wanted:
+            raise ValueError(
+                f"CausalConv1d.state is {state}; x is {x} and taps {taps}, so it must be {wanted}"
+            )
+        if bias is not None and bias != x[-1:]:
+            raise ValueError(f"CausalConv1d.bias is {bias}; x is {x}, so it must be {x[-1:]}")
+        return x, state
+
+    def output_bounds(
+        self, output: str, operands: Sequence[Operand], shape: Shape
+    ) -> dict[int, Value]:
+        return super().output_bounds(output, operands[:1], shape) if output == "y" else {}
+
+    def reference(
+        self,
+        x: Array,
+        taps: Array,
+        state: Array,
+        bias: Array | None = None,
+        rows: int | None = None,
+    ) -> tuple[Array, Array]:
+        T, K = x.shape[-2], taps.shape[0]  # noqa: N806
+        rows = T if rows is None else rows
+        if not 0 <= rows <= T:
+            raise ValueError(f"rows is {rows}, expected 0..{T} (x has {T} rows)")
+        window = np.concatenate([state, x], axis=-2)
+        wide = widen(window)
+        y = wide[..., :T, :] * widen(taps[0])
+        for k in range(1, K):
+            y = y + wide[..., k : k + T, :] * widen(taps[k])
+        if bias is not None:
+            y = y + widen(bias)
+        if self.activation == "silu":
+            y = silu(y.astype(np.float64))
+        return narrow_like(y, x), window[..., rows : rows + K - 1, :].copy()
+
+    def body(
+        self,
+        g: Body,
+        x: str,
+        taps: str,
+        state: str,
+        bias: str | None = None,
+        rows: str | None = None,
+    ) -> tuple[str, str]:
+        # Axes from the front: Slice takes no axis counted from the back on every runtime.
+        axis, K = len(g.shape("x")) - 2, g.shape("taps")[0]  # noqa: N806
+        T = g.vector(g.size(x, g.integer(axis)))  # noqa: N806
+        window = g.op("Concat", state, x, axis=axis)
+        wide, wide_taps = g.widen(window), g.widen(taps)
+        y = ""
+        for k in range(K):
+            part = g.span(wide, g.ints(k), g.op("Add", T, g.ints(k)), axis)
+            product = g.op("Mul", part, g.span(wide_taps, g.ints(k), g.ints(k + 1), 0))
+            y = g.op("Add", y, product) if y else product
+        if bias is not None:
+            y = g.op("Add", y, g.widen(bias))
+        if self.activation == "silu":
+            y = silu_body(g, y)
+        first = g.vector(g.scalar(rows)) if rows is not None else T
+        new_state = g.span(window, first, g.op("Add", first, g.ints(K - 1)), axis)
+        return g.narrow_like(y, x), new_state
+
+    def shape_variant(self, shapes: Sequence[Shape | None]) -> str:
+        x, taps = shapes[0], shapes[1]
+        assert x is not None and taps is not None
+        return f"k{taps[0]}.{len(x)}d"
+
+    @staticmethod
+    def decompose(x: Any, taps: Any, state: Any) -> Any:
+        """The same filter as copies, multiplies and adds, each rounded to the dtype.
+
+        Args:
+            x: handle (rows, channels), its rows bounded per call for a prompt chunk, one row for a
+                decode step.
+            taps: (K, channels).
+            state: a ConvState.
+
+        Returns:
+            The handle of the filtered rows, bounded as x.
+        """
+        read, write, window, tail = state.read, state.write, state.window, state.tail
+        K, chunk, channels = taps.shape[0], window.shape[1], x.shape[1]  # noqa: N806
+        # The first block ends with the rows before this call; the second is this call's.
+        flat = window.reshape(2 * chunk, channels)
+        first = chunk - (K - 1)
+        flat[first:chunk] = read
+        rows = x.valid.get(0)
+        if rows is None:
+            flat[chunk] = x.reshape(channels)
+            window_rows, count = [flat[first + k : first + k + 1] for k in range(K)], 1
+        else:
+            window[1, :rows] = x
+            count = chunk
+            window_rows = [flat[first + k : first + k + count] for k in range(K)]
+        y = window_rows[0] * taps[0]
+        for k in range(1, K):
+            y = y + window_rows[k] * taps[k]
+        if rows is None:
+            write[...] = flat[first + 1 : chunk + 1]
+            return y
+        for j in range(K - 1):
+            tail[j] = flat[first + rows + j]
+        write[...] = tail[...]
+        return y[:rows]

@@ -1,0 +1,73 @@
+"""GELU, exact or by tanh."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnx_iron.dtypes import Array
+from onnx_iron.operators.base import Case, In, Op, Shape, narrow_like
+from onnx_iron.operators.body import Body
+
+_TANH_SCALE = math.sqrt(2 / math.pi)
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+@dataclass(frozen=True)
+class GELU(Op):
+    """``x * Phi(x)`` (``approximate="none"``), or with Phi by tanh (``approximate="tanh"``).
+
+    Hendrycks and Gimpel, arXiv 1606.08415.
+    """
+
+    x = In()
+    approximate: str = "none"
+    built_in = ("approximate",)
+    cases = (
+        Case({"x": (4, 64)}),
+        Case({"x": (4, 64)}, {"approximate": "tanh"}),
+        Case({"x": (37,)}),
+    )
+
+    def __post_init__(self) -> None:
+        if self.approximate not in ("none", "tanh"):
+            raise ValueError(f"GELU.approximate is {self.approximate!r}; expected 'none' or 'tanh'")
+
+    def shape(self, x: Shape) -> Shape:
+        return x
+
+    def reference(self, x: Array) -> Array:
+        wide = x.astype(np.float64)
+        if self.approximate == "none":
+            return narrow_like(gelu(wide), x)
+        with np.errstate(all="ignore"):
+            inner = _TANH_SCALE * (wide + 0.044715 * wide**3)
+            return narrow_like(0.5 * wide * (1 + np.tanh(inner)), x)
+
+    def body(self, g: Body, x: str) -> str:
+        wide = g.widen(x)
+        if self.approximate == "none":
+            return g.narrow_like(gelu_body(g, wide), x)
+        cube = g.op("Mul", g.op("Mul", wide, wide), wide)
+        inner = g.op("Add", wide, g.op("Mul", cube, g.real(0.044715)))
+        tanh = g.op("Tanh", g.op("Mul", inner, g.real(_TANH_SCALE)))
+        half = g.op("Mul", wide, g.real(0.5))
+        return g.narrow_like(g.op("Mul", half, g.op("Add", tanh, g.real(1.0))), x)
+
+    def standard(self, g: Body, x: str) -> str:
+        return g.narrow_like(g.op("Gelu", g.widen(x), approximate=self.approximate), x)
+
+
+def gelu(x: Array) -> Array:
+    """Exact GELU in float64."""
+    with np.errstate(all="ignore"):
+        return np.asarray(0.5 * x * (1 + _erf(x / math.sqrt(2))))
+
+
+def gelu_body(g: Body, x: str) -> str:
+    """Exact GELU of a float32 value, in standard operators."""
+    erf = g.op("Erf", g.op("Mul", x, g.real(1 / math.sqrt(2))))
+    result: str = g.op("Mul", g.op("Mul", x, g.real(0.5)), g.op("Add", erf, g.real(1.0)))
+    return result

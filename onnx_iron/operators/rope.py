@@ -1,0 +1,89 @@
+"""RoPE."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnx_iron.dtypes import Array
+from onnx_iron.graph.handle import Handle
+from onnx_iron.graph.trace import Operand
+from onnx_iron.graph.value import Value
+from onnx_iron.operators.base import Case, In, Kind, Op, Shape, narrow_like, widen
+from onnx_iron.operators.body import Body
+
+
+@dataclass(frozen=True)
+class RoPE(Op):
+    """Each row of ``x`` turned by its row of angles; rows / angle_rows consecutive rows share one.
+
+    An angle row is ``(cos0, sin0, cos1, sin1, ...)``. Frequency i turns the elements i and
+    i + head_dim / 2, or the pair 2i and 2i + 1 where ``interleaved``. Su et al., arXiv 2104.09864.
+    """
+
+    x = In()
+    angles = In(Kind.T_OR_FLOAT32)
+    interleaved: bool = False
+    built_in = ("interleaved",)
+    cases = (
+        Case({"x": (4, 64), "angles": (4, 64)}),
+        Case({"x": (12, 32), "angles": (4, 32)}),
+        Case({"x": (12, 32), "angles": (4, 32)}, {"interleaved": True}),
+        Case({"x": (3, 6), "angles": (1, 6)}),
+    )
+
+    def shape(self, x: Shape, angles: Shape) -> Shape:
+        if len(x) != 2 or x[1] % 2:
+            raise ValueError(f"RoPE.x is {x}; it must be (rows, head_dim), head_dim even")
+        if len(angles) != 2 or angles[1] != x[1] or not angles[0] or x[0] % angles[0]:
+            raise ValueError(
+                f"RoPE.angles is {angles}; x is {x}, so it must be (n, {x[1]}) with n dividing "
+                f"{x[0]}"
+            )
+        return x
+
+    def output_bounds(
+        self, output: str, operands: Sequence[Operand], shape: Shape
+    ) -> dict[int, Value]:
+        x = operands[0]
+        return dict(x.valid) if isinstance(x, Handle) else {}
+
+    def reference(self, x: Array, angles: Array) -> Array:
+        turned = np.repeat(widen(angles), x.shape[0] // angles.shape[0], axis=0)
+        cos, sin = turned[:, 0::2], turned[:, 1::2]
+        wide, half = widen(x), x.shape[1] // 2
+        y = np.empty_like(wide)
+        one, two = (
+            (np.s_[:, 0::2], np.s_[:, 1::2])
+            if self.interleaved
+            else (np.s_[:, :half], np.s_[:, half:])
+        )
+        y[one] = wide[one] * cos - wide[two] * sin
+        y[two] = wide[two] * cos + wide[one] * sin
+        return narrow_like(y, x)
+
+    def body(self, g: Body, x: str, angles: str) -> str:
+        rows, half = g.size(angles, g.integer(0)), g.shape("x")[1] // 2
+        pairs = g.op("Reshape", g.widen(angles), g.ints(0, 1, half, 2))
+        cos, sin = (g.op("Gather", pairs, g.integer(i), axis=-1) for i in (0, 1))
+        split = (half, 2) if self.interleaved else (2, half)
+        axis = -1 if self.interleaved else -2
+        shape = g.op("Concat", g.vector(rows), g.ints(-1, *split), axis=0)
+        wide = g.op("Reshape", g.widen(x), shape)
+        one, two = (g.op("Gather", wide, g.integer(i), axis=axis) for i in (0, 1))
+        first = g.op("Sub", g.op("Mul", one, cos), g.op("Mul", two, sin))
+        second = g.op("Add", g.op("Mul", two, cos), g.op("Mul", one, sin))
+        joined = g.op(
+            "Concat",
+            g.op("Unsqueeze", first, g.ints(axis)),
+            g.op("Unsqueeze", second, g.ints(axis)),
+            axis=axis,
+        )
+        return g.narrow_like(g.op("Reshape", joined, g.op("Shape", x)), x)
+
+    def shape_variant(self, shapes: Sequence[Shape | None]) -> str:
+        x = shapes[0]
+        assert x is not None
+        return f"d{x[1]}"

@@ -1,0 +1,43 @@
+"""SiLU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnx_iron.dtypes import Array
+from onnx_iron.operators.base import Case, In, Op, Shape, narrow_like
+from onnx_iron.operators.body import Body
+
+
+@dataclass(frozen=True)
+class SiLU(Op):
+    """``x * sigmoid(x)``, as ``x / (1 + exp(-x))``."""
+
+    x = In()
+    cases = (Case({"x": (4, 64)}), Case({"x": (37,)}), Case({"x": (2, 3, 5)}))
+
+    def shape(self, x: Shape) -> Shape:
+        return x
+
+    def reference(self, x: Array) -> Array:
+        return narrow_like(silu(x.astype(np.float64)), x)
+
+    def body(self, g: Body, x: str) -> str:
+        return g.narrow_like(silu_body(g, g.widen(x)), x)
+
+    def standard(self, g: Body, x: str) -> str:
+        return g.narrow_like(g.op("Swish", g.widen(x)), x)
+
+
+def silu(x: Array) -> Array:
+    """SiLU in ``x``'s own precision."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(x / (1 + np.exp(-x)))
+
+
+def silu_body(g: Body, x: str) -> str:
+    """SiLU of a float32 value, in standard operators."""
+    result: str = g.op("Div", x, g.op("Add", g.op("Exp", g.op("Neg", x)), g.real(1.0)))
+    return result
