@@ -9,6 +9,7 @@ if (_Path(__file__).parent.parent / "provider" / "native").is_dir():
     __path__.append(str(_Path(__file__).parent.parent))
 
 from onnx_iron import functional
+from onnx_iron.export import ExportReport, export
 from onnx_iron.functional import Epilogue, Precision
 from onnx_iron.graph import Graph, Handle, State, Value, Weight, state
 
@@ -16,12 +17,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Epilogue",
+    "ExportReport",
     "Graph",
     "Handle",
     "Precision",
     "State",
     "Value",
     "Weight",
+    "export",
     "functional",
     "state",
 ]

@@ -166,7 +166,7 @@ class Trace:
         self, op: Op, operands: Sequence[Operand], tunables: Mapping[str, int]
     ) -> tuple[Handle, ...]:
         """Add a step whose operands are lifted and checked; returns its new outputs."""
-        name = self.new_name(_snake(op.name))
+        name = self.new_name(op.stem)
         for operand in operands:
             if isinstance(operand, Handle) and operand.role is Role.VIEW and op.name != "Copy":
                 raise TypeError(
@@ -237,15 +237,6 @@ def _spec(operand: Operand) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
     if isinstance(operand, Handle):
         return operand.shape, operand.dtype
     return (), np.dtype(np.int32)
-
-
-def _snake(name: str) -> str:
-    out = ""
-    for i, c in enumerate(name):
-        if c.isupper() and i and (name[i - 1].islower() or name[i + 1 : i + 2].islower()):
-            out += "_"
-        out += c.lower()
-    return out
 
 
 def is_number(operand: Any) -> bool:

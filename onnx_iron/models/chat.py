@@ -13,6 +13,12 @@ from jinja2 import nodes
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+_SPECIAL_TOKENS = {
+    "bos_token": "bos_token_id",
+    "eos_token": "eos_token_id",
+    "unk_token": "unknown_token_id",
+    "pad_token": "padding_token_id",
+}
 # A prompt longer than this is no prompt, but a template that was made to fill the memory.
 _MAX_CHARACTERS = 1 << 24
 
@@ -79,6 +85,28 @@ class ChatTemplate:
             f"{self._source}: the chat template {what}: {error or type(error).__name__}; pass "
             "other messages, or prompts without a template"
         )
+
+
+def chat_template(metadata: Mapping[str, Any], source: str) -> ChatTemplate | None:
+    """Return the chat template in a GGUF file's metadata, or None if the file has none.
+
+    Raises:
+        ValueError: It isn't a text, or doesn't parse.
+    """
+    template = metadata.get("tokenizer.chat_template")
+    if template is None:
+        return None
+    if not isinstance(template, str):
+        raise ValueError(
+            f"{source}: tokenizer.chat_template is of type {type(template).__name__}, expected str"
+        )
+    tokens = metadata.get("tokenizer.ggml.tokens", ())
+    ids = {name: metadata.get(f"tokenizer.ggml.{key}") for name, key in _SPECIAL_TOKENS.items()}
+    return ChatTemplate(
+        template,
+        {n: tokens[i] for n, i in ids.items() if type(i) is int and 0 <= i < len(tokens)},
+        source,
+    )
 
 
 class _Generation(jinja2.ext.Extension):

@@ -40,7 +40,7 @@ class GGUFCheckpoint:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._bytes = _map(self.path)
-        header = read_header(memoryview(self._bytes), str(self.path))
+        header = read_header(self._bytes.data, str(self.path))
         self.metadata: Mapping[str, Any] = MappingProxyType(header.metadata)
         self.config = read_config(header, str(self.path))
         self._tensors = header.tensors

@@ -68,7 +68,9 @@ def read_config(header: Header, source: str) -> LlamaConfig:
     vocabulary = keys.size("vocab_size", embedding.shape[0])
     tokens = header.metadata.get("tokenizer.ggml.tokens", ())
     if isinstance(tokens, list) and len(tokens) > vocabulary:
-        raise keys.error("the number of tokens", len(tokens), f"{vocabulary} (the embedding) or less")
+        raise keys.error(
+            "the number of tokens", len(tokens), f"{vocabulary} (the embedding) or less"
+        )
     config = LlamaConfig(
         vocab_size=vocabulary,
         hidden_size=hidden,

@@ -238,7 +238,10 @@ def sentencepiece(vocabulary: Vocabulary) -> Built:
         prepend_scheme="first" if prefix else "never", split=False
     )
     return Built(
-        tokenizer, lambda token: token.replace("▁", " ").encode(), strips_space=prefix, adds_bos=True
+        tokenizer,
+        lambda token: token.replace("▁", " ").encode(),
+        strips_space=prefix,
+        adds_bos=True,
     )
 
 

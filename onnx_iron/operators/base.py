@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -74,11 +75,16 @@ class Op:
     built_in: ClassVar[tuple[str, ...]] = ()
     # What only changes speed, by name; a backend may take or leave it.
     tunables: ClassVar[tuple[str, ...]] = ()
+    # What its steps are called: the function's name.
+    stem: ClassVar[str] = ""
     # It sums over the last axis, so that axis can't hold padding.
     reduces_last_axis: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__name__
+        if "stem" not in vars(cls):
+            # RMSNorm is rms_norm: a capital starts a word where a small letter is beside it.
+            cls.stem = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.name).lower()
         found = []
         for name, member in vars(cls).items():
             if isinstance(member, In):
@@ -208,6 +214,23 @@ class Op:
         }
 
     @classmethod
+    def onnx_attributes(cls) -> dict[str, tuple[type, Attribute | None]]:
+        """Each ONNX attribute's type (int, float or str) and its default, None where absent."""
+        hints = typing.get_type_hints(cls)
+        found: dict[str, tuple[type, Attribute | None]] = {}
+        for name, declared in cls.attribute_fields().items():
+            kind = _plain_type(hints[name])
+            onnx_type: type = float if kind is float else str if issubclass(kind, str) else int
+            default = declared.default
+            found[name] = (onnx_type, None if default is None else onnx_type(default))
+        return found
+
+    @classmethod
+    def defaults(cls) -> dict[str, Attribute]:
+        """The ONNX attributes that have a default."""
+        return {k: v for k, (_, v) in cls.onnx_attributes().items() if v is not None}
+
+    @classmethod
     def from_attributes(cls, attributes: Mapping[str, Any]) -> Op:
         """The operator with a node's attributes.
 
@@ -299,11 +322,17 @@ class Op:
 
 def _converted(where: str, value: Any, hint: Any) -> Any:
     """An ONNX attribute's value (int, float or str) as the field's type."""
-    kind = next(t for t in (typing.get_args(hint) or (hint,)) if t is not type(None))
+    kind = _plain_type(hint)
     fits = {bool: value in (0, 1), int: type(value) is int, float: isinstance(value, int | float)}
     if not fits.get(kind, isinstance(value, str)):
         raise TypeError(f"{where} is {value!r}; it must be {kind.__name__}")
     return kind(value)
+
+
+def _plain_type(hint: Any) -> type:
+    """The type of a hint such as ``float | None``."""
+    plain: type = next(t for t in (typing.get_args(hint) or (hint,)) if t is not type(None))
+    return plain
 
 
 def widen(array: Array) -> Array:

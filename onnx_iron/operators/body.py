@@ -87,7 +87,7 @@ class Body:
     def scalar(self, name: str) -> str:
         """An int32 operand of one element as an int64 scalar."""
         wide = self.op("Cast", name, to=TensorProto.INT64)
-        result: str = self.op("Reshape", wide, self.op("Constant", value_ints=[]))
+        result: str = self.op("Reshape", wide, self.ints())
         return result
 
     def size(self, name: str, axis: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -168,12 +169,20 @@ class ProjectionGEMM(_Product):
         }
 
     @classmethod
+    def onnx_attributes(cls) -> dict[str, tuple[type, Attribute | None]]:
+        return {
+            "b_col_maj": (int, 0),
+            "precision": (str, Precision.DEFAULT.value),
+            "epilogue": (str, Epilogue.NONE.value),
+        }
+
+    @classmethod
     def from_attributes(cls, attributes: Mapping[str, Any]) -> Op:
         given = dict(attributes)
-        epilogue = given.pop("epilogue", Epilogue.NONE)
+        epilogue = Epilogue(given.pop("epilogue", Epilogue.NONE))
         made = super().from_attributes(given)
         assert isinstance(made, ProjectionGEMM)
-        return cls(made.b_col_maj, made.precision, (Epilogue(epilogue),))
+        return dataclasses.replace(made, epilogue_modes=(epilogue,))
 
     def reference(self, a: Array, b: Array) -> Array:
         sums = self.sums(a, b).astype(np.float64)

@@ -23,6 +23,7 @@ class RoPE(Op):
     i + head_dim / 2, or the pair 2i and 2i + 1 where ``interleaved``. Su et al., arXiv 2104.09864.
     """
 
+    stem = "rope"
     x = In()
     angles = In(Kind.T_OR_FLOAT32)
     interleaved: bool = False

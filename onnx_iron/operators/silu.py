@@ -15,6 +15,7 @@ from onnx_iron.operators.body import Body
 class SiLU(Op):
     """``x * sigmoid(x)``, as ``x / (1 + exp(-x))``."""
 
+    stem = "silu"
     x = In()
     cases = (Case({"x": (4, 64)}), Case({"x": (37,)}), Case({"x": (2, 3, 5)}))
 

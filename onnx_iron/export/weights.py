@@ -1,0 +1,93 @@
+"""The external data file that holds a model's weights, written one tensor at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from onnx_iron.dtypes import BFLOAT16, onnx_type
+from onnx_iron.graph.handle import Weight
+
+# Called with bytes done, bytes in all, and the name of what is being written.
+Progress = Callable[[int, int, str], None]
+
+# Pages, so that a runtime can map any one tensor by itself.
+ALIGNMENT = 4096
+# Smaller tensors are kept in the model file itself.
+INLINE_BYTES = 1024
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where a weight is in the external data file."""
+
+    location: str
+    offset: int
+    length: int
+
+
+def place(weights: Mapping[str, Weight], location: str) -> dict[str, Placed]:
+    """Lay the weights out in order, each at a multiple of :data:`ALIGNMENT`."""
+    placed, offset = {}, 0
+    for name, weight in weights.items():
+        if weight.nbytes > INLINE_BYTES:
+            placed[name] = Placed(location, offset, weight.nbytes)
+            offset += -(-weight.nbytes // ALIGNMENT) * ALIGNMENT
+    return placed
+
+
+def write(
+    path: Path,
+    weights: Mapping[str, Weight],
+    placed: Mapping[str, Placed],
+    progress: Progress | None = None,
+) -> int:
+    """Write the external data file; it appears under its name only when it is whole.
+
+    Returns:
+        Its size in bytes.
+    """
+    total = sum(p.length for p in placed.values())
+    done = 0
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            for name, where in placed.items():
+                if progress is not None:
+                    progress(done, total, name)
+                file.seek(where.offset)
+                file.write(raw(weights[name]))
+                done += where.length
+            size = file.tell()
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    if progress is not None:
+        progress(total, total, path.name)
+    return size
+
+
+def raw(weight: Weight) -> memoryview:
+    """A weight's elements as ONNX stores them: little-endian, row by row."""
+    array = np.ascontiguousarray(weight.load())
+    if array.dtype == BFLOAT16:
+        array = array.view(np.uint16)
+    return memoryview(array.reshape(-1).astype(array.dtype.newbyteorder("<"), copy=False)).cast("B")
+
+
+def initializer(name: str, weight: Weight, where: Placed | None) -> onnx.TensorProto:
+    """A weight as an initializer: with its data, or with the place of it."""
+    tensor = TensorProto(name=name, data_type=onnx_type(weight.dtype), dims=weight.shape)
+    if where is None:
+        tensor.raw_data = bytes(raw(weight))
+        return tensor
+    tensor.data_location = TensorProto.EXTERNAL
+    for key in ("location", "offset", "length"):
+        tensor.external_data.add(key=key, value=str(getattr(where, key)))
+    return tensor
