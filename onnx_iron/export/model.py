@@ -115,7 +115,7 @@ class _Builder:
             outside = self._boundary_dtype(handle.dtype, self.options.io_dtype)
             self._input(name, outside, handle.shape)
             self.values[name] = self._cast(name, outside, handle.dtype)
-        for name in self.trace.value_names:
+        for name in used_values(self.trace):
             self._input(name, np.dtype(np.int32), ())
         for name, state in self.trace.states.items():
             if state.scratch:
@@ -496,9 +496,24 @@ def _with(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
     return (*shape[:axis], size, *shape[axis + 1 :])
 
 
+def used_values(trace: Trace) -> list[str]:
+    """The per-call values that the steps depend on, in the body's order."""
+    used: set[str] = set()
+    for step in trace.steps:
+        for value in step.values():
+            used.update(value.names())
+        for handle in (*step.tensors(), *step.outputs):
+            for part in handle.lineage():
+                used.update(name for rows in part.valid.values() for name in rows.names())
+                for region in part.index.regions if part.index else ():
+                    if isinstance(region.start, Value):
+                        used.update(region.start.names())
+    return [name for name in trace.value_names if name in used]
+
+
 def _described_values(trace: Trace) -> dict[str, Any]:
     """The per-call values, each with the inputs' axes that it bounds."""
-    described: dict[str, Any] = {name: {"bounds": []} for name in trace.value_names}
+    described: dict[str, Any] = {name: {"bounds": []} for name in used_values(trace)}
     for step in trace.steps:
         for handle in step.tensors():
             base = handle.base

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -179,31 +179,22 @@ class Handle(Tensor):
     def ndim(self) -> int:
         return len(self.shape)
 
+    def lineage(self) -> Iterator[Handle]:
+        """This handle, its parent, and so on to the base."""
+        handle: Handle | None = self
+        while handle is not None:
+            yield handle
+            handle = handle.parent
+
     @property
     def base(self) -> Handle:
         """The input, weight, state or intermediate whose elements these are."""
-        handle = self
-        while handle.parent is not None:
-            handle = handle.parent
-        return handle
+        return list(self.lineage())[-1]
 
     @property
     def whole(self) -> bool:
         """It has all elements of its base, in their order."""
-        handle: Handle | None = self
-        while handle is not None:
-            if handle.permutation or (handle.index and handle.index.regions):
-                return False
-            handle = handle.parent
-        return True
-
-    def _part_of(self, what: Role) -> bool:
-        handle: Handle | None = self
-        while handle is not None:
-            if handle.role is what:
-                return True
-            handle = handle.parent
-        return False
+        return not any(h.permutation or (h.index and h.index.regions) for h in self.lineage())
 
     def _child(self, name: str, shape: tuple[int, ...], role: Role, **more: Any) -> Handle:
         return Handle(self.trace, name, shape, self.dtype, role, parent=self, **more)
@@ -270,7 +261,7 @@ class Handle(Tensor):
             if indexed.bounds or indexed.shape != self.shape:
                 return self._child(f"{self.name}[:n]", self.shape, self.role, valid=valid)
             return self
-        if self._part_of(Role.SLICE) or self._part_of(Role.VIEW):
+        if any(h.role in (Role.SLICE, Role.VIEW) for h in self.lineage()):
             raise TypeError(
                 f"{self.name}[...] is a slice of a slice: index the whole tensor once, or copy() it"
             )

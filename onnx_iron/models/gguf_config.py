@@ -69,7 +69,7 @@ def read_config(header: Header, source: str) -> LlamaConfig:
     tokens = header.metadata.get("tokenizer.ggml.tokens", ())
     if isinstance(tokens, list) and len(tokens) > vocabulary:
         raise keys.error(
-            "the number of tokens", len(tokens), f"{vocabulary} (the embedding) or less"
+            "the number of tokens", len(tokens), f"{vocabulary} at most, as embedded"
         )
     config = LlamaConfig(
         vocab_size=vocabulary,

@@ -1,0 +1,1 @@
+"""Model families written with functional, and the readers of checkpoints."""
