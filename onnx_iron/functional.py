@@ -56,9 +56,7 @@ class ConvState:
         yield "tail", self.tail
 
 
-def conv_state(
-    kernel_size: int, channels: int, chunk: int = 1, dtype: Any = BFLOAT16
-) -> ConvState:
+def conv_state(kernel_size: int, channels: int, chunk: int = 1, dtype: Any = BFLOAT16) -> ConvState:
     """A ConvState that reads and writes one state.
 
     Args:
@@ -290,7 +288,11 @@ def scaled_dot_product_attention(
             "scaled_dot_product_attention(): position says where causal rows stand; pass "
             "is_causal=True with it"
         )
-    if not enable_gqa and len(query.shape) == len(key.shape) == 3 and query.shape[1] != key.shape[1]:
+    if (
+        not enable_gqa
+        and len(query.shape) == len(key.shape) == 3
+        and query.shape[1] != key.shape[1]
+    ):
         raise ValueError(
             f"scaled_dot_product_attention(): {query.shape[1]} query heads, {key.shape[1]} key "
             "heads; pass enable_gqa=True where each key head serves several"

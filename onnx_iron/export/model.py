@@ -96,7 +96,9 @@ class _Builder:
             opset_imports=imports,
             functions=[self.functions[key] for key in sorted(self.functions)],
             producer_name=_PRODUCER,
-            ir_version=max(_IR_VERSION, helper.find_min_ir_version_for(imports, ignore_unknown=True)),
+            ir_version=max(
+                _IR_VERSION, helper.find_min_ir_version_for(imports, ignore_unknown=True)
+            ),
         )
         described = {
             **metadata,
@@ -120,7 +122,11 @@ class _Builder:
         for name, state in self.trace.states.items():
             if state.scratch:
                 zeros = helper.make_tensor(
-                    f"scratch.{name}.zero", onnx_type(state.dtype), [1], b"\0" * state.dtype.itemsize, raw=True
+                    f"scratch.{name}.zero",
+                    onnx_type(state.dtype),
+                    [1],
+                    b"\0" * state.dtype.itemsize,
+                    raw=True,
                 )
                 shape = self._constant(np.array(state.shape, np.int64))
                 self.versions[name] = self._node(
@@ -142,8 +148,13 @@ class _Builder:
         for name, state in self.trace.states.items():
             if name in self._written():
                 wanted.append(
-                    (f"present.{name}", self.versions[name], state.dtype, state.shape,
-                     self.options.state_dtype)
+                    (
+                        f"present.{name}",
+                        self.versions[name],
+                        state.dtype,
+                        state.shape,
+                        self.options.state_dtype,
+                    )
                 )
         made = {output for node in self.nodes for output in node.output}
         renamed: dict[str, str] = {}
@@ -228,10 +239,10 @@ class _Builder:
             n: s for n, s in zip(given, shapes, strict=True) if n is not None and s is not None
         }
         if self.options.dialect == "standard":
-            by_name = {
-                value: named_shapes[n] for n, value in zip(given, inputs, strict=True) if n
-            }
-            body = Body({**by_name, **named_shapes}, op.attributes(), prefix=f"{name}/", references=False)
+            by_name = {value: named_shapes[n] for n, value in zip(given, inputs, strict=True) if n}
+            body = Body(
+                {**by_name, **named_shapes}, op.attributes(), prefix=f"{name}/", references=False
+            )
             made = op.standard(body, *(value or None for value in inputs))
             self.nodes.extend(body.nodes)
             return list(made) if isinstance(made, tuple) else [made]
@@ -270,8 +281,12 @@ class _Builder:
             parent = self._value(handle.parent)
             return self._once(
                 ("Transpose", parent, handle.permutation),
-                lambda: self._node("Transpose", [parent], f"{parent}.transpose",
-                                   attributes={"perm": handle.permutation}),
+                lambda: self._node(
+                    "Transpose",
+                    [parent],
+                    f"{parent}.transpose",
+                    attributes={"perm": handle.permutation},
+                ),
             )
         if handle.index is None or not handle.index.regions:
             same = handle.shape == handle.parent.shape
@@ -327,8 +342,9 @@ class _Builder:
             return
         if handle.permutation is not None:
             inverse = tuple(np.argsort(handle.permutation))
-            turned = self._node("Transpose", [source], f"{source}.transpose",
-                                attributes={"perm": inverse})
+            turned = self._node(
+                "Transpose", [source], f"{source}.transpose", attributes={"perm": inverse}
+            )
             bounds = {handle.permutation[axis]: rows for axis, rows in bounds.items()}
             self._write(handle.parent, turned, handle.parent.shape, bounds)
             return
@@ -343,7 +359,8 @@ class _Builder:
         self._scatter(handle, source, bounds)
 
     def _scatter(self, handle: Handle, source: str, bounds: Mapping[int, Value]) -> None:
-        assert handle.parent is not None and handle.index is not None
+        assert handle.parent is not None
+        assert handle.index is not None
         regions = handle.index.regions
         # What each region is a part of, from the outside in.
         outer = [(self._value(handle.parent), handle.parent.shape)]
@@ -358,9 +375,14 @@ class _Builder:
             seen = self._reshape(value, outer_shape, region.view_shape)
             part_shape = _with(region.view_shape, region.axis, region.length)
             part = self._reshape(source, shape, part_shape)
-            written = self._slice_scatter(handle, seen, region.view_shape, part, part_shape,
-                                          region.axis, region.start, rows)
-            source, shape, rows = self._reshape(written, region.view_shape, outer_shape), outer_shape, None
+            written = self._slice_scatter(
+                handle, seen, region.view_shape, part, part_shape, region.axis, region.start, rows
+            )
+            source, shape, rows = (
+                self._reshape(written, region.view_shape, outer_shape),
+                outer_shape,
+                None,
+            )
         self._write(handle.parent, source, handle.parent.shape, {})
 
     def _bounded(
@@ -384,7 +406,12 @@ class _Builder:
         rows: Value | None,
     ) -> str:
         op = OPERATORS["SliceScatter"].from_attributes({"axis": axis})
-        inputs = [value, source, self._scalar(start), self._scalar(rows) if rows is not None else ""]
+        inputs = [
+            value,
+            source,
+            self._scalar(start),
+            self._scalar(rows) if rows is not None else "",
+        ]
         shapes = [shape, source_shape, (), () if rows is not None else None]
         name = self._unique(f"{handle.base.name}.write")
         made = self._operator(op, name, inputs, shapes, [name])[0]
@@ -403,8 +430,9 @@ class _Builder:
     def _cast(self, value: str, given: np.dtype[Any], wanted: np.dtype[Any]) -> str:
         if given == wanted:
             return value
-        return self._node("Cast", [value], f"{value}.{wanted.name}",
-                          attributes={"to": onnx_type(wanted)})
+        return self._node(
+            "Cast", [value], f"{value}.{wanted.name}", attributes={"to": onnx_type(wanted)}
+        )
 
     # -- per-call values --------------------------------------------------------------------
 
@@ -438,7 +466,12 @@ class _Builder:
     # -- parts ------------------------------------------------------------------------------
 
     def _node(
-        self, op_type: str, inputs: list[str], stem: str, *, attributes: Mapping[str, Any] | None = None
+        self,
+        op_type: str,
+        inputs: list[str],
+        stem: str,
+        *,
+        attributes: Mapping[str, Any] | None = None,
     ) -> str:
         name = self._unique(stem)
         self._add(op_type, inputs, [name], name, attributes or {})
@@ -456,7 +489,13 @@ class _Builder:
     ) -> None:
         self.nodes.append(
             helper.make_node(
-                op_type, inputs, outputs, name, domain=domain, overload=overload or None, **attributes
+                op_type,
+                inputs,
+                outputs,
+                name,
+                domain=domain,
+                overload=overload or None,
+                **attributes,
             )
         )
 

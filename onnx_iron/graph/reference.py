@@ -136,7 +136,8 @@ class _Run:
         target[tuple(index)] = np.broadcast_to(result, handle.shape)[tuple(index)]
 
     def _clipped(self, handle: Handle, bounded: Mapping[int, Value]) -> Array:
-        assert handle.parent is not None and handle.index is not None
+        assert handle.parent is not None
+        assert handle.index is not None
         array = self.read(handle.parent)
         for region in handle.index.regions:
             start = evaluate(region.start, self.values)

@@ -97,7 +97,9 @@ class Trace:
         """
         if isinstance(operand, Handle):
             if operand.trace is not self:
-                raise ValueError(f"{operand.name} belongs to another trace; a body keeps no handles")
+                raise ValueError(
+                    f"{operand.name} belongs to another trace; a body keeps no handles"
+                )
             return operand
         if id(operand) in self._lifted:
             return self._lifted[id(operand)]
@@ -146,7 +148,7 @@ class Trace:
             if not isinstance(owner, np.ndarray) or not owner.flags.c_contiguous:
                 continue
             offset = (array.ctypes.data - owner.ctypes.data) // max(owner.itemsize, 1)
-            inside = 0 <= offset and offset + array.size <= owner.size
+            inside = offset >= 0 and offset + array.size <= owner.size
             if inside and array.flags.c_contiguous and array.dtype == owner.dtype:
                 shape = "x".join(map(str, array.shape))
                 return f"{self._names[id(owner)]}[{offset}:{shape}]"

@@ -125,9 +125,7 @@ class Attention(Op):
         groups = g.shape("key")[1]
         T, S = (g.size(x, g.integer(0)) for x in (query, key))  # noqa: N806
         # (T, H, D) to (G, H / G, T, D), so that a group's heads meet its keys by broadcasting.
-        grouped = g.op(
-            "Reshape", g.widen(query), g.ints(0, groups, heads // groups, width)
-        )
+        grouped = g.op("Reshape", g.widen(query), g.ints(0, groups, heads // groups, width))
         q = g.op("Transpose", grouped, perm=[1, 2, 0, 3])
         k = g.op("Unsqueeze", g.op("Transpose", g.widen(key), perm=[1, 2, 0]), g.ints(1))
         v = g.op("Unsqueeze", g.op("Transpose", g.widen(value), perm=[1, 0, 2]), g.ints(1))
@@ -149,6 +147,8 @@ class Attention(Op):
 
     def shape_variant(self, shapes: Sequence[Shape | None]) -> str:
         query, key, value = shapes[:3]
-        assert query is not None and key is not None and value is not None
+        assert query is not None
+        assert key is not None
+        assert value is not None
         scaled = "" if self.scale is None else ".scaled"
         return f"h{query[1]}.g{key[1]}.d{query[2]}.{value[2]}{scaled}"

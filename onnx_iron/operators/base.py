@@ -84,7 +84,9 @@ class Op:
         cls.name = cls.__name__
         if "stem" not in vars(cls):
             # RMSNorm is rms_norm: a capital starts a word where a small letter is beside it.
-            cls.stem = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.name).lower()
+            cls.stem = re.sub(
+                r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.name
+            ).lower()
         found = []
         for name, member in vars(cls).items():
             if isinstance(member, In):

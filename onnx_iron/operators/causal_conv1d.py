@@ -131,7 +131,8 @@ class CausalConv1d(Op):
 
     def shape_variant(self, shapes: Sequence[Shape | None]) -> str:
         x, taps = shapes[0], shapes[1]
-        assert x is not None and taps is not None
+        assert x is not None
+        assert taps is not None
         return f"k{taps[0]}.{len(x)}d"
 
     @staticmethod
