@@ -30,12 +30,16 @@ def as_dtype(value: Any) -> "np.dtype[Any]":
     Raises:
         TypeError: ``value`` names none of float32, bfloat16, int32 and int64.
     """
+    dtype: np.dtype[Any] | None
     try:
         dtype = BFLOAT16 if value == "bfloat16" else np.dtype(value)
     except TypeError:
         dtype = None
-    if dtype not in _ONNX:
-        raise TypeError(f"dtype {value!r} is none of {', '.join(d.name for d in _ONNX)}")
+    if dtype is None or dtype not in _ONNX:
+        given = value if dtype is None else dtype.name
+        raise TypeError(
+            f"dtype {given} is none of {', '.join(d.name for d in _ONNX)}; convert it with astype()"
+        )
     return dtype
 
 

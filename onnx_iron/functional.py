@@ -16,7 +16,6 @@ import ml_dtypes
 
 from onnx_iron.dtypes import BFLOAT16
 from onnx_iron.graph.handle import Handle, State, Tensor, state
-from onnx_iron.graph.trace import current_trace
 from onnx_iron.graph.value import Value
 from onnx_iron.operators.attention import Attention
 from onnx_iron.operators.causal_conv1d import CausalConv1d
@@ -103,13 +102,16 @@ def linear(
     """
     if len(x.shape) not in (1, 2):
         raise ValueError(f"linear(): x {tuple(x.shape)} is not (in,) or (rows, in)")
-    precision = Precision(precision)
+    if precision not in list(Precision):
+        raise ValueError(
+            f"linear(): precision is {precision!r}; expected one of {[str(p) for p in Precision]}"
+        )
     y: Handle
     if len(x.shape) == 1 or x.shape[0] == 1:
         y = GEMV.step(weight, x, **gemv)
     elif gemv:
         raise ValueError(f"linear(): {x.shape[0]} rows take no GEMV {sorted(gemv)}")
-    elif precision is Precision.HIGHEST:
+    elif precision == Precision.HIGHEST:
         y = GEMM.step(x, weight, b_col_maj=True, precision=precision)
     else:
         y = ProjectionGEMM.step(
@@ -124,7 +126,8 @@ def linear(
         )
     # A row added to every row, also for GEMV's one-dimensional output.
     rows = math.prod(y.shape) // bias.shape[0]
-    return (y.reshape(rows, bias.shape[0]) + bias).reshape(y.shape)
+    shifted: Handle = y.reshape(rows, bias.shape[0]) + bias
+    return shifted.reshape(y.shape)
 
 
 def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Handle:
@@ -137,7 +140,7 @@ def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | Non
     """
     _last_axis("rms_norm", x, normalized_shape)
     if eps is None:
-        eps = float(ml_dtypes.finfo(x.dtype).eps)
+        eps = float(ml_dtypes.finfo(x.dtype).eps)  # type: ignore[no-untyped-call]
     y: Handle = RMSNorm.step(x, weight=weight, epsilon=float(eps))
     return y
 
@@ -333,7 +336,6 @@ __all__ = [
     "Precision",
     "causal_conv1d",
     "conv_state",
-    "current_trace",
     "embedding",
     "gelu",
     "layer_norm",

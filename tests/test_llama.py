@@ -25,7 +25,9 @@ TEXT = " ".join(
 )
 
 
-def greedy(session: Session, prompt: list[int], count: int) -> tuple[list[int], np.ndarray[Any, Any]]:
+def greedy(
+    session: Session, prompt: list[int], count: int
+) -> tuple[list[int], np.ndarray[Any, Any]]:
     """The likeliest ``count`` tokens after a prompt, and the logits that each was taken from."""
     session.reset()
     rows = [session.prefill(input_ids=np.array(prompt, np.int32))["logits"][-1]]

@@ -97,8 +97,7 @@ def _shared_weights(models: Mapping[Path, Trace]) -> dict[str, Weight]:
     states: dict[str, tuple[Any, ...]] = {}
     for trace in models.values():
         for name, weight in trace.weights.items():
-            known = weights.setdefault(name, weight)
-            if (known.shape, known.dtype) != (weight.shape, weight.dtype):
+            if not external.same(weights.setdefault(name, weight), weight):
                 raise ValueError(f"export(): the versions have different weights named {name}")
         for name, state in trace.states.items():
             spec = (state.shape, state.dtype)

@@ -65,8 +65,8 @@ class _Builder:
         self.inputs: list[onnx.ValueInfoProto] = []
         self.outputs: list[onnx.ValueInfoProto] = []
         self.initializers: dict[str, onnx.TensorProto] = {}
-        self.infos: list[onnx.ValueInfoProto] = []
-        self.values: dict[str, str] = {}  # handle name -> ONNX value
+        self.infos: dict[str, onnx.ValueInfoProto] = {}
+        self.values: dict[tuple[Role, str], str] = {}  # a base handle -> its ONNX value
         self.versions: dict[str, str] = {}  # state -> its value after the writes so far
         self.parts: dict[tuple[Any, ...], str] = {}  # reshapes and slices already made
         self.names: dict[str, int] = {}
@@ -84,7 +84,7 @@ class _Builder:
             self.inputs,
             self.outputs,
             list(self.initializers.values()),
-            value_info=self.infos,
+            value_info=list(self.infos.values()),
         )
         standard = self.options.dialect == "standard"
         opset = STANDARD_OPSET if standard else OPSET
@@ -116,7 +116,7 @@ class _Builder:
         for name, handle in self.trace.inputs.items():
             outside = self._boundary_dtype(handle.dtype, self.options.io_dtype)
             self._input(name, outside, handle.shape)
-            self.values[name] = self._cast(name, outside, handle.dtype)
+            self.values[Role.INPUT, name] = self._cast(name, outside, handle.dtype)
         for name in used_values(self.trace):
             self._input(name, np.dtype(np.int32), ())
         for name, state in self.trace.states.items():
@@ -137,8 +137,9 @@ class _Builder:
             self._input(f"past.{name}", outside, state.shape)
             self.versions[name] = self._cast(f"past.{name}", outside, state.dtype)
         for name, weight in self.trace.weights.items():
-            self.initializers[name] = initializer(name, weight, self.placed.get(name))
-            self.names[name] = 1
+            unique = self._unique(name)
+            self.initializers[unique] = initializer(unique, weight, self.placed.get(name))
+            self.values[Role.WEIGHT, name] = unique
 
     def _declare_outputs(self) -> None:
         wanted: list[tuple[str, str, np.dtype[Any], tuple[int, ...], np.dtype[Any] | None]] = [
@@ -167,6 +168,12 @@ class _Builder:
             else:  # an input or a weight, or a value that is an output already
                 self._add("Identity", [value], [name], name, {})
             self.outputs.append(helper.make_tensor_value_info(name, onnx_type(outside), shape))
+        taken = [info.name for info in (*self.inputs, *self.outputs)]
+        for name in taken:
+            if taken.count(name) > 1:
+                raise ValueError(
+                    f"export(): {name} is a state's and an output's; rename the output"
+                )
         self._rename(renamed)
 
     def _rename(self, renamed: Mapping[str, str]) -> None:
@@ -174,7 +181,8 @@ class _Builder:
             for names in (node.input, node.output):
                 for i, name in enumerate(names):
                     names[i] = renamed.get(name, name)
-        self.infos = [info for info in self.infos if info.name not in renamed]
+        for name in renamed:
+            self.infos.pop(name, None)
 
     def _written(self) -> set[str]:
         return {
@@ -209,7 +217,7 @@ class _Builder:
             return
         source_handle = next(step.tensors(), None)
         if step.op.name == "Copy" and source_handle is not None and source_handle.role is Role.VIEW:
-            self.values[destination.name] = self._value(source_handle)
+            self.values[Role.INTERMEDIATE, destination.name] = self._value(source_handle)
             return
         inputs = [self._operand(operand) for operand in step.inputs]
         shapes = [
@@ -219,7 +227,7 @@ class _Builder:
         names = [self._unique(handle.name) for handle in step.outputs]
         made = self._operator(step.op, step.name, inputs, shapes, names)
         for handle, value in zip(step.outputs, made, strict=True):
-            self.values[handle.name] = value
+            self.values[Role.INTERMEDIATE, handle.name] = value
             self._info(value, handle.dtype, handle.shape)
 
     def _operator(
@@ -276,9 +284,10 @@ class _Builder:
         if handle.parent is None:
             if handle.role is Role.STATE:
                 return self.versions[handle.name]
-            return handle.name if handle.role is Role.WEIGHT else self.values[handle.name]
+            return self.values[handle.role, handle.name]
         if handle.permutation is not None:
-            parent = self._value(handle.parent)
+            turned = {handle.permutation[axis]: rows for axis, rows in bounds.items()}
+            parent = self._value(handle.parent, turned)
             return self._once(
                 ("Transpose", parent, handle.permutation),
                 lambda: self._node(
@@ -294,7 +303,7 @@ class _Builder:
             return self._reshape(parent, handle.parent.shape, handle.shape)
         value, shape = self._value(handle.parent), handle.parent.shape
         for region in handle.index.regions:
-            rows = None if region.shape_axis is None else bounds.get(region.shape_axis)
+            rows = None if region.bound_axis is None else bounds.get(region.bound_axis)
             value = self._take(value, shape, region, rows, handle)
             shape = region.shape
         return value
@@ -366,23 +375,22 @@ class _Builder:
         outer = [(self._value(handle.parent), handle.parent.shape)]
         for region in regions[:-1]:
             value, shape = outer[-1]
-            outer.append((self._take(value, shape, region, None, handle), region.shape))
-        rows = bounds.get(regions[-1].shape_axis) if regions[-1].shape_axis is not None else None
-        if bounds and rows is None:
+            rows = None if region.bound_axis is None else bounds.get(region.bound_axis)
+            outer.append((self._take(value, shape, region, rows, handle), region.shape))
+        # Which region counts the bounded axis; where none does, that axis is kept as it is.
+        bounded = [region.bound_axis in bounds for region in regions]
+        if bounds and not any(bounded):
             source = self._bounded(handle, source, handle.shape, bounds)
         shape = handle.shape
         for region, (value, outer_shape) in zip(reversed(regions), reversed(outer), strict=True):
+            rows = None if region.bound_axis is None else bounds.get(region.bound_axis)
             seen = self._reshape(value, outer_shape, region.view_shape)
             part_shape = _with(region.view_shape, region.axis, region.length)
             part = self._reshape(source, shape, part_shape)
             written = self._slice_scatter(
                 handle, seen, region.view_shape, part, part_shape, region.axis, region.start, rows
             )
-            source, shape, rows = (
-                self._reshape(written, region.view_shape, outer_shape),
-                outer_shape,
-                None,
-            )
+            source, shape = self._reshape(written, region.view_shape, outer_shape), outer_shape
         self._write(handle.parent, source, handle.parent.shape, {})
 
     def _bounded(
@@ -523,8 +531,7 @@ class _Builder:
         self.inputs.append(helper.make_tensor_value_info(name, onnx_type(dtype), shape))
 
     def _info(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-        if all(info.name != name for info in self.infos[-4:]):
-            self.infos.append(helper.make_tensor_value_info(name, onnx_type(dtype), shape))
+        self.infos[name] = helper.make_tensor_value_info(name, onnx_type(dtype), shape)
 
     @staticmethod
     def _boundary_dtype(inside: np.dtype[Any], wanted: np.dtype[Any] | None) -> np.dtype[Any]:

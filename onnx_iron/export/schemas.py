@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import onnx
@@ -9,7 +10,7 @@ from onnx import AttributeProto, helper
 from onnx.defs import OpSchema, get_schema, register_schema
 
 from onnx_iron.dtypes import as_dtype, onnx_type
-from onnx_iron.operators import DOMAIN, OPERATORS, VERSION, Kind, Op, Spec
+from onnx_iron.operators import DOMAIN, OPERATORS, VERSION, Kind, Op
 
 _TYPES = {
     Kind.T: "T",
@@ -26,6 +27,9 @@ _CONSTRAINTS = {
 
 def register_schemas() -> None:
     """Make the operators known to onnx in this process; once."""
+    # onnx.reference lists all schemas as it is imported, and refuses a name in two domains
+    # (Attention): it must come first, for whoever imports it later.
+    import_module("onnx.reference")
     for op in OPERATORS.values():
         try:
             get_schema(op.name, VERSION, DOMAIN)
@@ -66,7 +70,7 @@ def schema(op: type[Op]) -> OpSchema:
 def _attribute(op: type[Op], name: str) -> OpSchema.Attribute:
     kind, default = op.onnx_attributes()[name]
     types = {int: AttributeProto.INT, float: AttributeProto.FLOAT, str: AttributeProto.STRING}
-    onnx_kind = OpSchema.AttrType(types[kind])
+    onnx_kind: OpSchema.AttrType = OpSchema.AttrType(types[kind])  # type: ignore[call-arg]
     if default is None:
         return OpSchema.Attribute(name, onnx_kind, "", required=False)
     return OpSchema.Attribute(name, helper.make_attribute(name, default))
@@ -74,18 +78,17 @@ def _attribute(op: type[Op], name: str) -> OpSchema.Attribute:
 
 def _infer(op: type[Op], context: Any) -> None:
     """Give onnx the outputs' types and, where the inputs' shapes are known, their shapes."""
-    specs: list[Spec | None] = []
+    given: list[tuple[tuple[int, ...], int] | None] = []
     for index in range(context.get_num_inputs()):
         type_proto = context.get_input_type(index)
         tensor = None if type_proto is None else type_proto.tensor_type
         if tensor is None or not tensor.elem_type:
-            specs.append(None)
+            given.append(None)
             continue
         dims = [d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim]
         if not tensor.HasField("shape") or -1 in dims:
             return
-        dtype = as_dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
-        specs.append((tuple(dims), dtype))
+        given.append((tuple(dims), tensor.elem_type))
     attributes = {}
     for name in op.onnx_attributes():
         attribute = context.get_attribute(name)
@@ -93,6 +96,7 @@ def _infer(op: type[Op], context: Any) -> None:
             value = helper.get_attribute_value(attribute)
             attributes[name] = value.decode() if isinstance(value, bytes) else value
     try:
+        specs = [g and (g[0], as_dtype(helper.tensor_dtype_to_np_dtype(g[1]))) for g in given]
         inferred = op.from_attributes(attributes).infer(specs)
     except (TypeError, ValueError) as error:
         raise onnx.shape_inference.InferenceError(str(error)) from None

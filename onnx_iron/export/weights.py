@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from onnx_iron.dtypes import BFLOAT16, onnx_type
+from onnx_iron.dtypes import BFLOAT16, Array, onnx_type
 from onnx_iron.graph.handle import Weight
 
 # Called with bytes done, bytes in all, and the name of what is being written.
@@ -62,7 +63,7 @@ def write(
                 if progress is not None:
                     progress(done, total, name)
                 file.seek(where.offset)
-                file.write(raw(weights[name]))
+                file.write(raw(weights[name]).data)
                 done += where.length
             size = file.tell()
         partial.replace(path)
@@ -73,19 +74,37 @@ def write(
     return size
 
 
-def raw(weight: Weight) -> memoryview:
-    """A weight's elements as ONNX stores them: little-endian, row by row."""
+def same(one: Weight, other: Weight) -> bool:
+    """Two weights have the same elements. Those of one object or one array are not loaded."""
+    if one is other:
+        return True
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        return False
+    if one.array is not None and other.array is not None:
+        places = [(a.ctypes.data, a.strides) for a in (one.array, other.array)]
+        if places[0] == places[1]:
+            return True
+    return _digest(one) == _digest(other)
+
+
+def _digest(weight: Weight) -> bytes:
+    return hashlib.sha256(raw(weight).data).digest()
+
+
+def raw(weight: Weight) -> Array:
+    """A weight's bytes as ONNX stores them: little-endian, row by row."""
     array = np.ascontiguousarray(weight.load())
     if array.dtype == BFLOAT16:
         array = array.view(np.uint16)
-    return memoryview(array.reshape(-1).astype(array.dtype.newbyteorder("<"), copy=False)).cast("B")
+    flat = array.reshape(-1)
+    return flat.astype(flat.dtype.newbyteorder("<"), copy=False).view(np.uint8)
 
 
 def initializer(name: str, weight: Weight, where: Placed | None) -> onnx.TensorProto:
     """A weight as an initializer: with its data, or with the place of it."""
     tensor = TensorProto(name=name, data_type=onnx_type(weight.dtype), dims=weight.shape)
     if where is None:
-        tensor.raw_data = bytes(raw(weight))
+        tensor.raw_data = raw(weight).tobytes()
         return tensor
     tensor.data_location = TensorProto.EXTERNAL
     for key in ("location", "offset", "length"):

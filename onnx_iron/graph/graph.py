@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,8 @@ class Graph:
         ...
         ...     def body(self, x):
         ...         return F.rms_norm(x, (64,), self.weight)
-        >>> [step.name for step in Norm(np.ones(64, np.float32)).trace(x=((4, 64), np.float32)).steps]
+        >>> trace = Norm(np.ones(64, np.float32)).trace(x=((4, 64), np.float32))
+        >>> [step.name for step in trace.steps]
         ['rms_norm']
     """
 
@@ -56,8 +58,7 @@ class Graph:
                 f"{type(self).__name__}.trace(): the body takes the inputs {names}; "
                 f"shapes were given for {sorted(inputs)}"
             )
-        parts = dict(named_parts(self))
-        trace = Trace({id(part): name for name, part in parts.items()}, list(parts.values()))
+        trace = Trace(_by_name(self))
         handles = [trace.input(name, *_shape_spec(name, inputs[name])) for name in names]
         values = {name: trace.value(name) for name in value_names}
         token = active.set(trace)
@@ -65,14 +66,15 @@ class Graph:
             returned = self.body(*handles, **values)
         finally:
             active.reset(token)
-        trace.outputs = _outputs(type(self).__name__, returned)
+        trace.outputs = _outputs(type(self).__name__, returned, trace)
+        trace.returned = returned
         return trace
 
     def reference(self, *inputs: Array, **values: int) -> Any:
         """Run the body on numpy arrays: float32 inside of each step, one rounding at its end.
 
-        The states are host arrays that are written in place, kept for the next call and cleared
-        by :meth:`reset`.
+        The states are host arrays that are written in place, kept for the next call
+        (:meth:`reference_states`) and cleared by :meth:`reset`.
 
         Args:
             inputs: the body's inputs; their shapes and dtypes are traced.
@@ -82,6 +84,7 @@ class Graph:
             What the body returns, as arrays.
 
         Raises:
+            TypeError: an input or a per-call value that is missing, unknown or of another type.
             ValueError: a per-call value out of its range.
         """
         names, value_names = self._parameters()
@@ -91,27 +94,35 @@ class Graph:
                 f"{value_names}; {len(inputs)} inputs and {sorted(values)} were given"
             )
         arrays = dict(zip(names, (np.asarray(x) for x in inputs), strict=True))
-        key = tuple((a.shape, a.dtype) for a in arrays.values())
-        traces = self.__dict__.setdefault("_traces", {})
-        if key not in traces:
-            traces[key] = self.trace(**{n: (a.shape, a.dtype) for n, a in arrays.items()})
-        outputs = run_reference(traces[key], arrays, values, self._state_arrays())
-        if list(outputs) == ["output"]:
-            return outputs["output"]
-        if all(name.startswith("output_") for name in outputs):
+        for name, value in values.items():
+            if isinstance(value, bool) or not isinstance(value, int | np.integer):
+                raise TypeError(
+                    f"{type(self).__name__}.reference(): {name} is {value!r}; it must be an integer"
+                )
+        # Traced anew: the body may read what was changed since the last call.
+        trace = self.trace(**{name: (a.shape, a.dtype) for name, a in arrays.items()})
+        outputs = run_reference(
+            trace, arrays, {k: int(v) for k, v in values.items()}, self.reference_states()
+        )
+        if isinstance(trace.returned, Mapping):
+            return outputs
+        if isinstance(trace.returned, tuple | list):
             return tuple(outputs.values())
-        return outputs
+        return outputs["output"]
+
+    def reference_states(self) -> dict[str, Array]:
+        """The states of the reference run by name: those that a call has used so far."""
+        arrays: dict[str, Array] = self.__dict__.setdefault("_reference_states", {})
+        return arrays
 
     def reset(self) -> None:
         """Make every state of the reference run zero."""
-        self._state_arrays().clear()
-
-    def _state_arrays(self) -> dict[str, Array]:
-        arrays: dict[str, Array] = self.__dict__.setdefault("_state_buffers", {})
-        return arrays
+        for array in self.reference_states().values():
+            array[...] = 0
 
     def _parameters(self) -> tuple[list[str], list[str]]:
-        names, values = [], []
+        names: list[str] = []
+        values: list[str] = []
         for parameter in inspect.signature(self.body).parameters.values():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 raise TypeError(
@@ -121,6 +132,18 @@ class Graph:
             keyword = parameter.kind is parameter.KEYWORD_ONLY
             (values if keyword else names).append(parameter.name)
         return names, values
+
+
+def _by_name(graph: Graph) -> dict[str, Any]:
+    parts: dict[str, Any] = {}
+    for name, part in named_parts(graph):
+        if name in parts:
+            raise ValueError(
+                f"{type(graph).__name__} holds two weights or states at the path {name!r}; "
+                "rename one"
+            )
+        parts[name] = part
+    return parts
 
 
 def named_parts(graph: object) -> Iterator[tuple[str, Any]]:
@@ -144,6 +167,8 @@ def named_parts(graph: object) -> Iterator[tuple[str, Any]]:
 
 
 def _children(part: Any) -> list[tuple[str, Any]]:
+    if isinstance(part, type | ModuleType | Handle | Trace):
+        return []
     named = getattr(type(part), "named_parts", None)
     if named is not None:
         return list(named(part))
@@ -151,8 +176,6 @@ def _children(part: Any) -> list[tuple[str, Any]]:
         return [(str(key), value) for key, value in part.items()]
     if isinstance(part, list | tuple):
         return [(str(i), value) for i, value in enumerate(part)]
-    if isinstance(part, type) or callable(part):
-        return []
     if dataclasses.is_dataclass(part):
         return [(f.name, getattr(part, f.name)) for f in dataclasses.fields(part)]
     attributes = getattr(part, "__dict__", {})
@@ -165,12 +188,14 @@ def _shape_spec(name: str, spec: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
         shape, dtype = spec
     else:
         shape, dtype = spec, BFLOAT16
-    if not all(hasattr(n, "__index__") and int(n) > 0 for n in shape):
-        raise ValueError(f"input {name}: shape {shape} must be positive integers")
+    if not isinstance(shape, tuple | list):
+        raise TypeError(f"input {name} is {spec!r}; it must be a shape, or (shape, dtype)")
+    if not all(isinstance(n, int | np.integer) and n > 0 for n in shape):
+        raise ValueError(f"input {name}: shape {tuple(shape)} must be positive integers")
     return tuple(int(n) for n in shape), as_dtype(dtype)
 
 
-def _outputs(graph: str, returned: Any) -> dict[str, Handle]:
+def _outputs(graph: str, returned: Any, trace: Trace) -> dict[str, Handle]:
     if isinstance(returned, Mapping):
         outputs = dict(returned)
     elif isinstance(returned, tuple | list):
@@ -180,12 +205,21 @@ def _outputs(graph: str, returned: Any) -> dict[str, Handle]:
     if not outputs:
         raise TypeError(f"{graph}.body returns nothing; return the handles it computed")
     for name, handle in outputs.items():
+        if not isinstance(name, str) or not name or name in (*trace.inputs, *trace.value_names):
+            raise ValueError(
+                f"{graph}.body returns an output named {name!r}; it must be a name that no input "
+                "or per-call value has"
+            )
+        if isinstance(handle, Handle) and handle.trace is not trace:
+            raise ValueError(
+                f"{graph}.body returns {handle.name} of another trace; a body keeps no handles"
+            )
         if isinstance(handle, Handle) and handle.whole and handle.base.role is Role.INTERMEDIATE:
             continue
         what = f"the {handle.role.value} {handle.name}" if isinstance(handle, Handle) else handle
         raise TypeError(
-            f"{graph}.body returns {what!r} as {name}; it returns whole handles that it "
-            "computed, so copy() an input, a state or a part first"
+            f"{graph}.body returns {what} as {name}; it returns whole handles that it computed, "
+            "so copy() an input, a state or a part first"
         )
     return outputs
 

@@ -107,26 +107,25 @@ class Tensor:
     def __iter__(self) -> Any:
         raise TypeError(f"{self._handle().name} is not iterable; index it with integers")
 
-    def _arithmetic(self, op: str, left: Any, right: Any) -> Any:
+    def _arithmetic(self, op: str, left: Any, right: Any) -> Handle:
         if not _is_operand(left) or not _is_operand(right):
-            return NotImplemented
-        return self._handle().trace.call(op, left, right)
+            return NotImplemented  # type: ignore[no-any-return]
+        result: Handle = self._handle().trace.call(op, left, right)
+        return result
 
-    def _row_product(self, left: Any, right: Any) -> Any:
-        """``matrix @ row`` and ``row @ matrix``, a row being one-dimensional."""
-        trace = self._handle().trace
-        left, right = (
-            x if isinstance(x, Tensor) or not _is_operand(x) else np.asarray(x)
-            for x in (left, right)
-        )
-        if not _is_operand(left) or not _is_operand(right):
-            return NotImplemented
-        a, b = tuple(left.shape), tuple(right.shape)
+    def _row_product(self, left: Any, right: Any) -> Handle:
+        """``matrix @ row`` and ``row @ matrix``, a row being (n,), or (1, n) on the left."""
+        if not isinstance(left, Tensor | np.ndarray) or not isinstance(right, Tensor | np.ndarray):
+            return NotImplemented  # type: ignore[no-any-return]
+        trace, a, b = self._handle().trace, tuple(left.shape), tuple(right.shape)
+        result: Handle
         if len(a) == 2 and len(b) == 1 and a[1] == b[0]:
-            return trace.call("GEMV", left, right)
-        if len(a) == 1 and len(b) == 2 and a[0] == b[0]:
-            row = trace.lift(left, like=self.dtype).reshape(1, a[0])
-            return trace.call("GEMM", row, right).reshape(b[1])
+            result = trace.call("GEMV", left, right)
+            return result
+        if len(b) == 2 and a in ((b[0],), (1, b[0])):
+            row = trace.lift(left).reshape(1, b[0])
+            result = trace.call("GEMM", row, right)
+            return result.reshape(*a[:-1], b[1])
         raise ValueError(
             f"@ of {a} and {b}: one side is a row (n,), the other a matrix (m, n) on its left or "
             "(n, m) on its right; for several rows use linear()"
@@ -135,7 +134,7 @@ class Tensor:
 
 def _is_operand(value: Any) -> bool:
     return isinstance(value, Tensor | np.ndarray | np.generic | int | float) and not isinstance(
-        value, bool
+        value, bool | np.bool_
     )
 
 
@@ -204,7 +203,7 @@ class Handle(Tensor):
             shape = tuple(shape[0])
         wanted = tuple(int(n) for n in shape)
         if self.role is Role.VIEW:
-            raise TypeError(f"{self.name} is a view and can't be reshaped; copy() it first")
+            raise TypeError(f"{self.name} is a view, which can't be reshaped; copy() it first")
         count = math.prod(self.shape)
         if wanted.count(-1) == 1:
             rest = -math.prod(wanted)
@@ -228,7 +227,7 @@ class Handle(Tensor):
             # The bound counted in elements must be whole rows of the new shape.
             elements = rows * math.prod(self.shape[1:])
             row = math.prod(shape[1:])
-            if axis == 0 and row and (elements // row) * row == elements:
+            if axis == 0 and shape and row and (elements // row) * row == elements:
                 bounds[0] = elements // row
                 continue
             raise ValueError(
@@ -243,6 +242,8 @@ class Handle(Tensor):
         order = tuple(int(a) for a in axes) or tuple(reversed(range(self.ndim)))
         if sorted(order) != list(range(self.ndim)):
             raise ValueError(f"{self.name}.transpose{order}: not an order of {self.ndim} axes")
+        if order == tuple(range(self.ndim)):
+            return self
         valid = {order.index(axis): rows for axis, rows in self.valid.items()}
         return self._child(
             f"{self.name}.transpose",
@@ -258,7 +259,7 @@ class Handle(Tensor):
         for axis, rows in self.valid.items():
             valid |= self._kept_bound(indexed, axis, rows, valid)
         if not indexed.regions:
-            if indexed.bounds or indexed.shape != self.shape:
+            if indexed.bounds:
                 return self._child(f"{self.name}[:n]", self.shape, self.role, valid=valid)
             return self
         if any(h.role in (Role.SLICE, Role.VIEW) for h in self.lineage()):
@@ -319,6 +320,9 @@ def state(shape: tuple[int, ...], dtype: Any = BFLOAT16, *, scratch: bool = Fals
 class Weight(Tensor):
     """A weight that is loaded when it is needed: a tensor of a checkpoint.
 
+    Attributes:
+        array: the elements, of a weight that is in memory.
+
     Args:
         shape: its shape.
         dtype: float32 or bfloat16 (or an index dtype).
@@ -330,11 +334,14 @@ class Weight(Tensor):
         self.shape = tuple(int(n) for n in shape)
         self.dtype = as_dtype(dtype)
         self._load = load
+        self.array: Array | None = None
 
     @classmethod
     def of(cls, array: Array) -> Weight:
         """A weight whose elements are in memory."""
-        return cls(array.shape, array.dtype, lambda: array)
+        made = cls(array.shape, array.dtype, lambda: array)
+        made.array = array
+        return made
 
     @property
     def nbytes(self) -> int:

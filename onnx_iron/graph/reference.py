@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from onnx_iron.dtypes import Array
-from onnx_iron.graph.handle import Handle, Role, State, Weight
+from onnx_iron.graph.handle import Handle, Role
 from onnx_iron.graph.region import Region
 from onnx_iron.graph.trace import Operand, Step, Trace
 from onnx_iron.graph.value import Value, evaluate
@@ -55,53 +55,75 @@ class _Run:
         states: dict[str, Array],
     ) -> None:
         self.values = values
-        self.arrays: dict[str, Array] = dict(inputs)
+        # By role too: a weight may have the name of an input or of a step.
+        self.arrays: dict[tuple[Role, str], Array] = {}
+        for name in trace.inputs:
+            self.arrays[Role.INPUT, name] = inputs[name]
         for name, weight in trace.weights.items():
-            self.arrays[name] = _loaded(weight)
+            self.arrays[Role.WEIGHT, name] = weight.load()
         for name, state in trace.states.items():
             if state.scratch or name not in states:
-                states[name] = _zeros(state)
-            self.arrays[name] = states[name]
+                states[name] = np.zeros(state.shape, state.dtype)
+            self.arrays[Role.STATE, name] = states[name]
 
     def step(self, step: Step) -> None:
-        operands = [self._operand(operand) for operand in step.inputs]
-        for axis_rows, rows, size in _bounds(step):
-            bound = rows.evaluate(self.values)
-            if not 0 <= bound <= size:
-                raise ValueError(
-                    f"{step.op.name} '{step.name}': {rows} is {bound}, expected 0..{size} "
-                    f"({axis_rows})"
-                )
         try:
-            results = step.op.reference(*operands)
+            self._step(step)
         except ValueError as error:
             raise ValueError(f"{step.op.name} '{step.name}': {error}") from None
+
+    def _step(self, step: Step) -> None:
+        for handle in (*step.tensors(), *step.outputs):
+            self._check_bounds(handle)
+        operands = [self._operand(operand) for operand in step.inputs]
+        with np.errstate(all="ignore"):
+            results = step.op.reference(*operands)
         if not isinstance(results, tuple):
             results = (results,)
         for handle, result in zip(step.outputs, results, strict=True):
-            if handle.parent is None and handle.role is Role.INTERMEDIATE:
-                self.arrays[handle.name] = result.reshape(handle.shape)
+            if handle.role is Role.INTERMEDIATE and handle.parent is None:
+                self.arrays[handle.role, handle.name] = result.reshape(handle.shape)
             else:
-                self._write(handle, result, step)
+                source = next(step.tensors())
+                self._write(handle, result, {**handle.valid, **source.valid})
+
+    def _check_bounds(self, handle: Handle) -> None:
+        for axis, rows in handle.valid.items():
+            bound, size = rows.evaluate(self.values), handle.shape[axis]
+            if not 0 <= bound <= size:
+                raise ValueError(
+                    f"{rows} is {bound}, expected 0..{size} "
+                    f"({handle.name} has {size} entries along axis {axis})"
+                )
 
     def _operand(self, operand: Operand) -> Any:
         if isinstance(operand, Value):
             return operand.evaluate(self.values)
         return self.read(operand) if isinstance(operand, Handle) else operand
 
-    def read(self, handle: Handle, valid: Mapping[int, Value] | None = None) -> Array:
-        """A handle's elements; of a state, as they are now."""
+    def read(
+        self, handle: Handle, valid: Mapping[int, Value] | None = None, base: Array | None = None
+    ) -> Array:
+        """A handle's elements; of a state, as they are now.
+
+        Args:
+            handle: what to read.
+            valid: bounds besides the handle's own.
+            base: read from instead of the handle's base.
+        """
         valid = {**(valid or {}), **handle.valid}
-        if handle.parent is None:
-            return self.arrays[handle.name]
+        parent = handle.parent
+        if parent is None:
+            return self.arrays[handle.role, handle.name] if base is None else base
         if handle.permutation is not None:
-            return self.read(handle.parent).transpose(handle.permutation)
+            turned = {handle.permutation[axis]: rows for axis, rows in valid.items()}
+            return self.read(parent, turned, base).transpose(handle.permutation)
         if handle.index is None or not handle.index.regions:
-            same = handle.shape == handle.parent.shape
-            return self.read(handle.parent, valid if same else None).reshape(handle.shape)
-        array = self.read(handle.parent)
+            same = handle.shape == parent.shape
+            return self.read(parent, valid if same else None, base).reshape(handle.shape)
+        array = self.read(parent, None, base)
         for region in handle.index.regions:
-            rows = valid.get(region.shape_axis) if region.shape_axis is not None else None
+            rows = valid.get(region.bound_axis) if region.bound_axis is not None else None
             array = self._take(handle, array, region, rows)
         return array
 
@@ -110,10 +132,10 @@ class _Run:
         start = evaluate(region.start, self.values)
         size = region.view_shape[region.axis]
         needed = region.length if rows is None else rows.evaluate(self.values)
-        if start < 0 or start + needed > size:
+        if not 0 <= start <= size - needed:
             raise ValueError(
-                f"{handle.name}: {region.start} is {start}, and {needed} entries from there pass "
-                f"the {size} there are; expected 0..{size - needed}"
+                f"{handle.name}: {region.start} is {start}, expected 0..{size - needed} "
+                f"({needed} of {size} entries)"
             )
         if start + region.length <= size:
             before = (slice(None),) * region.axis
@@ -123,40 +145,12 @@ class _Run:
             array = array.take(indices, axis=region.axis)
         return array.reshape(region.shape)
 
-    def _write(self, handle: Handle, result: Array, step: Step) -> None:
-        source = next(step.tensors())
-        bounded = {**handle.valid, **source.valid}
-        target = self.read(handle, bounded)
-        if not np.shares_memory(target, self.arrays[handle.base.name]):
-            # A padded write that would pass the end: only its valid entries have a place.
-            target = self._clipped(handle, bounded)
-        index = [slice(None)] * target.ndim
-        for axis, rows in bounded.items():
-            index[axis] = slice(rows.evaluate(self.values))
-        target[tuple(index)] = np.broadcast_to(result, handle.shape)[tuple(index)]
-
-    def _clipped(self, handle: Handle, bounded: Mapping[int, Value]) -> Array:
-        assert handle.parent is not None
-        assert handle.index is not None
-        array = self.read(handle.parent)
-        for region in handle.index.regions:
-            start = evaluate(region.start, self.values)
-            before = (slice(None),) * region.axis
-            array = array.reshape(region.view_shape)[(*before, slice(start, None))]
-        return array
-
-
-def _bounds(step: Step) -> list[tuple[str, Value, int]]:
-    return [
-        (f"{handle.name} has {handle.shape[axis]} along axis {axis}", rows, handle.shape[axis])
-        for handle in (*step.tensors(), *step.outputs)
-        for axis, rows in handle.valid.items()
-    ]
-
-
-def _loaded(weight: Weight) -> Array:
-    return weight.load()
-
-
-def _zeros(state: State) -> Array:
-    return np.zeros(state.shape, state.dtype)
+    def _write(self, handle: Handle, result: Array, bounds: Mapping[int, Value]) -> None:
+        state = self.arrays[Role.STATE, handle.base.name]
+        # Where each element of the handle is in its state.
+        places = self.read(handle, bounds, np.arange(state.size).reshape(state.shape))
+        valid = [slice(None)] * places.ndim
+        for axis, rows in bounds.items():
+            valid[axis] = slice(rows.evaluate(self.values))
+        source = np.broadcast_to(result, handle.shape)
+        np.put(state, places[tuple(valid)], source[tuple(valid)])

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from onnx_iron.graph.value import Value
 
 
@@ -13,9 +15,9 @@ from onnx_iron.graph.value import Value
 class Region:
     """``length`` entries from ``start`` along ``axis`` of the tensor seen as ``view_shape``.
 
-    ``shape`` is what the region then looks like, and ``shape_axis`` the axis of it that the range
-    became (None where an integer dropped it). Every index is one region or several, each inside
-    the one before.
+    ``shape`` is what the region then looks like, and ``bound_axis`` the axis of the whole index's
+    result that the range becomes (None where an integer dropped it). Every index is one region or
+    several, each inside the one before.
     """
 
     view_shape: tuple[int, ...]
@@ -23,7 +25,7 @@ class Region:
     start: int | Value
     length: int
     shape: tuple[int, ...]
-    shape_axis: int | None = None
+    bound_axis: int | None = None
 
     @property
     def contiguous(self) -> bool:
@@ -61,7 +63,8 @@ def apply_index(index: Any, shape: tuple[int, ...], name: str) -> Indexed:
         ValueError: a step other than 1, an empty range, or two axes indexed by per-call values.
     """
     items = _spread(index, shape, name)
-    parts, bounds = [], {}
+    parts: list[_Part] = []
+    bounds: dict[int, Value] = {}
     for axis, (item, size) in enumerate(zip(items, shape, strict=True)):
         part, bound = _part(item, size, axis, name)
         if bound is not None:
@@ -92,8 +95,8 @@ def _part(item: Any, size: int, axis: int, name: str) -> tuple[_Part, Value | No
         return _Part(item, 1, True), None
     if isinstance(item, slice):
         return _slice_part(item, size, where)
-    if hasattr(item, "__index__") and not isinstance(item, bool):
-        at = item.__index__()
+    if isinstance(item, int | np.integer) and not isinstance(item, bool):
+        at = int(item)
         if not -size <= at < size:
             raise IndexError(f"{where}: index {at} is outside of {size} entries")
         return _Part(at % size, 1, True), None
@@ -135,22 +138,21 @@ def _regions(
         if parts[axis].whole(shape[axis]):
             axis += 1
             continue
-        # Dropped axes in a row, then at most one range, address one flat axis.
+        # Dropped axes in a row, then at most one range, address one flat axis. A per-call value
+        # may only lead: behind another axis, one past its own end would pass for the next entry.
         start: int | Value = 0
-        first, length, ranged = axis, 1, None
-        while axis < len(parts) and ranged is None:
+        first, length, bound_axis = axis, 1, None
+        while axis < len(parts) and bound_axis is None:
             part = parts[axis]
+            if axis > first and isinstance(part.start, Value):
+                break
             start = start * shape[axis] + part.start
             if not part.dropped:
-                length, ranged = part.length, axis
+                length, bound_axis = part.length, sum(not p.dropped for p in parts[:axis])
             axis += 1
         view = (*sizes[:first], math.prod(shape[first:axis]), *sizes[axis:])
         sizes[first:axis] = [1] * (axis - first - 1) + [length]
-        regions.append(Region(view, first, start, length, tuple(sizes), ranged))
+        regions.append(Region(view, first, start, length, tuple(sizes), bound_axis))
     if regions:
-        last = regions[-1]
-        kept = None
-        if last.shape_axis is not None:
-            kept = sum(not part.dropped for part in parts[: last.shape_axis])
-        regions[-1] = replace(last, shape=final, shape_axis=kept)
+        regions[-1] = replace(regions[-1], shape=final)
     return tuple(regions)

@@ -62,17 +62,22 @@ class Trace:
         weights: those used so far, by name.
         states: those used so far, by name.
         outputs: what the body returned, by name.
+        returned: the same as the body returned it: a handle, a tuple or a dict.
+
+    Args:
+        parts: the graph's weights and states by name.
     """
 
-    def __init__(self, names: Mapping[int, str], arrays: Sequence[Any] = ()) -> None:
+    def __init__(self, parts: Mapping[str, Any]) -> None:
         self.steps: list[Step] = []
         self.inputs: dict[str, Handle] = {}
         self.value_names: list[str] = []
         self.weights: dict[str, Weight] = {}
         self.states: dict[str, State] = {}
         self.outputs: dict[str, Handle] = {}
-        self._names = names
-        self._arrays = arrays
+        self.returned: Any = None
+        self._parts = dict(parts)
+        self._names = {id(part): name for name, part in parts.items()}
         self._lifted: dict[int, Handle] = {}
         self._kept: list[Any] = []  # ids name objects: they must live as long as the trace
         self._counts: dict[str, int] = {}
@@ -109,8 +114,7 @@ class Trace:
             handle = self._lift_weight(operand, self._names.get(id(operand)))
         elif isinstance(operand, np.ndarray) and operand.ndim:
             handle = self._lift_weight(Weight.of(operand), self._array_name(operand))
-        elif isinstance(operand, int | float | np.generic | np.ndarray) and like is not None:
-            number = np.asarray(operand, dtype=np.float32).astype(like)
+        elif like is not None and (number := as_number(operand, like)) is not None:
             return self._lift_weight(Weight.of(number), None)
         else:
             raise TypeError(
@@ -125,7 +129,7 @@ class Trace:
         if name is None:
             raise ValueError(
                 f"{operand} is not held by the graph: make it in __init__ and keep it in an "
-                "attribute, whose path is its name"
+                "attribute without a leading underscore, whose path is its name"
             )
         self.states[name] = operand
         return Handle(self, name, operand.shape, operand.dtype, Role.STATE)
@@ -144,14 +148,14 @@ class Trace:
         """An array the graph holds is named by its path, a contiguous part of one by that too."""
         if id(array) in self._names:
             return self._names[id(array)]
-        for owner in self._arrays:
+        for name, owner in self._parts.items():
             if not isinstance(owner, np.ndarray) or not owner.flags.c_contiguous:
                 continue
-            offset = (array.ctypes.data - owner.ctypes.data) // max(owner.itemsize, 1)
-            inside = offset >= 0 and offset + array.size <= owner.size
+            offset, rest = divmod(array.ctypes.data - owner.ctypes.data, owner.itemsize)
+            inside = not rest and offset >= 0 and offset + array.size <= owner.size
             if inside and array.flags.c_contiguous and array.dtype == owner.dtype:
                 shape = "x".join(map(str, array.shape))
-                return f"{self._names[id(owner)]}[{offset}:{shape}]"
+                return f"{name}[{offset}:{shape}]"
         return None
 
     def new_name(self, stem: str) -> str:
@@ -197,6 +201,10 @@ class Trace:
             TypeError: the destination is no state, or the dtypes differ.
             ValueError: the shapes differ, or the bounds do.
         """
+        if current_trace("a write") is not self:
+            raise ValueError(
+                f"{destination.name} belongs to another trace; a body keeps no handles"
+            )
         if destination.base.role is not Role.STATE:
             raise TypeError(
                 f"{destination.name} can't be written: only a state can, and its base is the "
@@ -241,17 +249,25 @@ def _spec(operand: Operand) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
     return (), np.dtype(np.int32)
 
 
-def is_number(operand: Any) -> bool:
-    """A Python or numpy number, or an array of no dimension."""
-    return isinstance(operand, int | float | np.generic) or (
-        isinstance(operand, np.ndarray) and operand.ndim == 0
-    )
+def as_number(operand: Any, dtype: np.dtype[Any]) -> Array | None:
+    """A number (Python's, numpy's or an array of no dimension) in ``dtype``, a float by way of
+    float32; None for anything else, and for a fraction where ``dtype`` has none.
+    """
+    if isinstance(operand, bool) or not isinstance(operand, int | float | np.generic | np.ndarray):
+        return None
+    number = np.asarray(operand)
+    if number.ndim or number.dtype.kind in "bOSUcMm":
+        return None
+    if dtype in FLOATS:
+        return number.astype(np.float32).astype(dtype)
+    return number.astype(dtype) if number.dtype.kind in "iu" else None
 
 
 def float_dtype(operands: Sequence[Any]) -> np.dtype[Any] | None:
     """The float dtype of the first operand that has one."""
     for operand in operands:
-        dtype = getattr(operand, "dtype", None)
-        if isinstance(operand, Tensor | np.ndarray) and dtype in FLOATS and operand.shape != ():
-            return np.dtype(dtype)
+        dtype: np.dtype[Any] | None = getattr(operand, "dtype", None)
+        counts = isinstance(operand, Tensor) or (isinstance(operand, np.ndarray) and operand.ndim)
+        if counts and dtype in FLOATS:
+            return dtype
     return None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NoReturn, TypeAlias
+from operator import index
+from typing import NoReturn, SupportsIndex, TypeAlias, TypeGuard
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Value:
     """
 
     __slots__ = ("constant", "terms")
+    # An array of them would be no expression: numpy leaves its operators to this class.
+    __array_ufunc__ = None
 
     def __init__(self, terms: Mapping[Symbol, int], constant: int = 0) -> None:
         self.terms = tuple((symbol, factor) for symbol, factor in terms.items() if factor)
@@ -45,29 +48,35 @@ class Value:
             return Value(terms, self.constant + other.constant)
         if not _is_integer(other):
             return NotImplemented
-        return Value(dict(self.terms), self.constant + other)
+        return Value(dict(self.terms), self.constant + index(other))
 
     def __mul__(self, other: int) -> Value:
         if isinstance(other, Value):
-            raise TypeError(f"{self} * {other}: a per-call value is multiplied by an integer only")
+            raise TypeError(
+                f"({self}) * ({other}): a per-call value is multiplied by an integer only"
+            )
         if not _is_integer(other):
             return NotImplemented
-        return Value({s: f * other for s, f in self.terms}, self.constant * other)
+        factor = index(other)
+        return Value({s: f * factor for s, f in self.terms}, self.constant * factor)
 
     def __floordiv__(self, other: int) -> Value:
         if not _is_integer(other):
             return NotImplemented
-        if other <= 0:
-            raise ValueError(f"{self} // {other}: the divisor must be positive")
-        if self.constant % other == 0 and all(f % other == 0 for _, f in self.terms):
-            return Value({s: f // other for s, f in self.terms}, self.constant // other)
-        return Value({FloorDiv(self, int(other)): 1})
+        divisor = index(other)
+        if divisor <= 0:
+            raise ValueError(f"({self}) // {divisor}: the divisor must be positive")
+        if self.constant % divisor == 0 and all(f % divisor == 0 for _, f in self.terms):
+            return Value({s: f // divisor for s, f in self.terms}, self.constant // divisor)
+        return Value({FloorDiv(self, divisor): 1})
 
     def __neg__(self) -> Value:
         return self * -1
 
     def __sub__(self, other: int | Value) -> Value:
-        return self + (-other)
+        if not isinstance(other, Value) and not _is_integer(other):
+            return NotImplemented
+        return self + (-other if isinstance(other, Value) else -index(other))
 
     def __rsub__(self, other: int) -> Value:
         return (-self) + other
@@ -79,23 +88,23 @@ class Value:
         if isinstance(other, Value):
             return (dict(self.terms), self.constant) == (dict(other.terms), other.constant)
         if _is_integer(other):
-            self._unknown(f"{self} == {other}")
+            self._unknown("comparison")
         return False
 
     def __hash__(self) -> int:
         return hash((frozenset(self.terms), self.constant))
 
     def __bool__(self) -> NoReturn:
-        self._unknown("its truth value")
+        self._unknown("truth value")
 
     def __int__(self) -> NoReturn:
         self._unknown("int()")
 
     def __index__(self) -> NoReturn:
-        self._unknown("an index for Python")
+        self._unknown("int()")
 
     def __lt__(self, other: object) -> NoReturn:
-        self._unknown("a comparison")
+        self._unknown("comparison")
 
     __le__ = __gt__ = __ge__ = __lt__
 
@@ -131,7 +140,7 @@ class Value:
         parts = []
         for symbol, factor in self.terms:
             text = (
-                f"({symbol.numerator}) // {symbol.divisor}"
+                f"(({symbol.numerator}) // {symbol.divisor})"
                 if isinstance(symbol, FloorDiv)
                 else symbol
             )
@@ -144,9 +153,15 @@ class Value:
         return f"Value({self})"
 
 
-def _is_integer(value: object) -> bool:
+def _is_integer(value: object) -> TypeGuard[SupportsIndex]:
     # numpy's integers too, but no bool: a flag in an index is a mistake.
-    return hasattr(value, "__index__") and not isinstance(value, bool | Value)
+    if isinstance(value, bool | Value):
+        return False
+    try:
+        index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return False
+    return True
 
 
 def evaluate(value: int | Value, values: Mapping[str, int]) -> int:

@@ -68,9 +68,7 @@ def read_config(header: Header, source: str) -> LlamaConfig:
     vocabulary = keys.size("vocab_size", embedding.shape[0])
     tokens = header.metadata.get("tokenizer.ggml.tokens", ())
     if isinstance(tokens, list) and len(tokens) > vocabulary:
-        raise keys.error(
-            "the number of tokens", len(tokens), f"{vocabulary} at most, as embedded"
-        )
+        raise keys.error("the number of tokens", len(tokens), f"{vocabulary} at most, as embedded")
     config = LlamaConfig(
         vocab_size=vocabulary,
         hidden_size=hidden,

@@ -9,15 +9,8 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken
 
-from onnx_iron.models.vocabulary import (
-    BYTE,
-    CONTROL,
-    UNKNOWN,
-    USER_DEFINED,
-    Vocabulary,
-    byte_level,
-    sentencepiece,
-)
+from onnx_iron.models.tokenizer_kinds import byte_level, sentencepiece
+from onnx_iron.models.vocabulary import BYTE, CONTROL, UNKNOWN, USER_DEFINED, Vocabulary
 
 # Control tokens that end an answer, whatever the file's eos_token_id is: chat models end a turn
 # with one of them and a text with another.

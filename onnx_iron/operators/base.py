@@ -14,7 +14,7 @@ import numpy as np
 
 from onnx_iron.dtypes import FLOAT32, FLOATS, INDICES, INT32, Array
 from onnx_iron.graph.handle import Handle
-from onnx_iron.graph.trace import OPERATORS, Operand, current_trace, float_dtype, is_number
+from onnx_iron.graph.trace import OPERATORS, Operand, as_number, current_trace, float_dtype
 from onnx_iron.graph.value import Value
 from onnx_iron.operators.body import Body
 
@@ -192,8 +192,11 @@ class Op:
                         "which is summed over, padding and all"
                     )
                 placed = len(shape) - operand.ndim + axis
-                if placed < 0 or shape[placed] != operand.shape[axis]:
-                    continue
+                if shape[placed] != operand.shape[axis]:
+                    raise ValueError(
+                        f"{self.name}: {operand.name} is bounded by {rows} along axis {axis}, "
+                        f"whose one entry can't stand for {shape[placed]}"
+                    )
                 if bounds.setdefault(placed, rows) != rows:
                     raise ValueError(
                         f"{self.name}: {operand.name} is bounded by {rows} along axis {axis}, "
@@ -240,19 +243,18 @@ class Op:
             ValueError: an attribute that it does not have, or a value out of range.
             TypeError: a value of another type.
         """
-        fields = cls.attribute_fields()
-        unknown = sorted(set(attributes) - set(fields))
+        known = cls.onnx_attributes()
+        unknown = sorted(set(attributes) - set(known))
         if unknown:
             raise ValueError(
-                f"{cls.name} has no attribute {unknown[0]!r}; it has {sorted(fields) or 'none'}"
+                f"{cls.name} has no attribute {unknown[0]!r}; it has {sorted(known) or 'none'}"
             )
+        return cls(**cls._converted_fields(attributes))
+
+    @classmethod
+    def _converted_fields(cls, values: Mapping[str, Any]) -> dict[str, Any]:
         hints = typing.get_type_hints(cls)
-        return cls(
-            **{
-                name: _converted(f"{cls.name}.{name}", value, hints[name])
-                for name, value in attributes.items()
-            }
-        )
+        return {k: _converted(f"{cls.name}.{k}", v, hints[k]) for k, v in values.items()}
 
     def variant(self, shapes: Sequence[Shape | None]) -> str:
         """Names the function body for these inputs among all of this operator's bodies."""
@@ -295,16 +297,14 @@ class Op:
         lifted: list[Operand] = []
         for declared in cls.inputs:
             operand = given.get(declared.name)
-            if operand is None or declared.kind is Kind.SCALAR:
-                if not (operand is None or isinstance(operand, Value) or is_number(operand)):
-                    raise TypeError(
-                        f"{cls.name}.{declared.name} is {operand!r}; it must be a per-call value "
-                        "or an integer"
-                    )
-                lifted.append(operand)
+            if operand is None:
+                lifted.append(None)
+            elif declared.kind is Kind.SCALAR:
+                lifted.append(_scalar(f"{cls.name}.{declared.name}", operand))
             else:
-                lifted.append(trace.lift(operand, like=like))
-        outputs = trace.record(cls(**named), lifted, tunables)
+                number_dtype = INT32 if declared.kind is Kind.INDEX else like
+                lifted.append(trace.lift(operand, like=number_dtype))
+        outputs = trace.record(cls(**cls._converted_fields(named)), lifted, tunables)
         return outputs[0] if len(outputs) == 1 else outputs
 
     @classmethod
@@ -322,11 +322,43 @@ class Op:
         return given
 
 
+def _scalar(where: str, operand: Any) -> Value | int:
+    """A per-call integer, or one known now."""
+    if isinstance(operand, Value):
+        return operand
+    number = as_number(operand, INT32)
+    if number is None:
+        raise TypeError(f"{where} is {operand!r}; it must be a per-call value or an integer")
+    return int(number)
+
+
 def _converted(where: str, value: Any, hint: Any) -> Any:
-    """An ONNX attribute's value (int, float or str) as the field's type."""
-    kind = _plain_type(hint)
-    fits = {bool: value in (0, 1), int: type(value) is int, float: isinstance(value, int | float)}
-    if not fits.get(kind, isinstance(value, str)):
+    """An attribute's value as the field's type: from a call, or from a node (int, float or str).
+
+    Raises:
+        TypeError: a value of another type.
+        ValueError: none of an enumeration's values.
+    """
+    kinds = [t for t in (typing.get_args(hint) or (hint,)) if t is not type(None)]
+    if typing.get_origin(hint) is tuple:
+        kind = kinds[0]
+        values = value if isinstance(value, tuple | list) else (value,)
+        return tuple(_converted(where, v, kind) for v in values)
+    kind = kinds[0]
+    if value is None and len(typing.get_args(hint)) > len(kinds):
+        return None
+    if issubclass(kind, Enum) and isinstance(value, str):
+        if value not in list(kind):
+            raise ValueError(f"{where} is {value!r}; expected one of {[str(k) for k in kind]}")
+        return kind(value)
+    whole = isinstance(value, int | np.integer)
+    fits = {
+        bool: whole and value in (0, 1),
+        int: whole and not isinstance(value, bool),
+        float: (whole or isinstance(value, float | np.floating)) and not isinstance(value, bool),
+        str: isinstance(value, str),
+    }
+    if not fits.get(kind, False):
         raise TypeError(f"{where} is {value!r}; it must be {kind.__name__}")
     return kind(value)
 

@@ -137,7 +137,8 @@ class CausalConv1d(Op):
 
     @staticmethod
     def decompose(x: Any, taps: Any, state: Any) -> Any:
-        """The same filter as copies, multiplies and adds, each rounded to the dtype.
+        """The same filter as copies, multiplies and adds, each rounded to the dtype: in float32
+        the same bits.
 
         Args:
             x: handle (rows, channels), its rows bounded per call for a prompt chunk, one row for a
@@ -149,26 +150,21 @@ class CausalConv1d(Op):
             The handle of the filtered rows, bounded as x.
         """
         read, write, window, tail = state.read, state.write, state.window, state.tail
-        K, chunk, channels = taps.shape[0], window.shape[1], x.shape[1]  # noqa: N806
-        # The first block ends with the rows before this call; the second is this call's.
-        flat = window.reshape(2 * chunk, channels)
-        first = chunk - (K - 1)
-        flat[first:chunk] = read
+        T, K, chunk = x.shape[0], taps.shape[0], window.shape[1]  # noqa: N806
         rows = x.valid.get(0)
-        if rows is None:
-            flat[chunk] = x.reshape(channels)
-            window_rows, count = [flat[first + k : first + k + 1] for k in range(K)], 1
-        else:
-            window[1, :rows] = x
-            count = chunk
-            window_rows = [flat[first + k : first + k + count] for k in range(K)]
-        y = window_rows[0] * taps[0]
+        # The first block ends with the rows before this call; the second begins with this call's.
+        flat = window.reshape(2 * chunk, x.shape[1])
+        first = chunk - (K - 1)
+        if K > 1:
+            flat[first:chunk] = read
+        flat[chunk : chunk + T] = x
+        y = flat[first : first + T] * taps[0]
         for k in range(1, K):
-            y = y + window_rows[k] * taps[k]
-        if rows is None:
-            write[...] = flat[first + 1 : chunk + 1]
-            return y
-        for j in range(K - 1):
-            tail[j] = flat[first + rows + j]
-        write[...] = tail[...]
-        return y[:rows]
+            y = y + flat[first + k : first + k + T] * taps[k]
+        if K > 1 and rows is None:
+            write[...] = flat[first + T : chunk + T]
+        elif K > 1:
+            for j in range(K - 1):
+                tail[j] = flat[first + rows + j]
+            write[...] = tail
+        return y if rows is None else y[:rows]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from onnx_iron.dtypes import Array
+from onnx_iron.graph.handle import Tensor
 from onnx_iron.operators.base import Case, In, Kind, Op, Shape
 from onnx_iron.operators.body import Body
 
@@ -30,15 +32,19 @@ class Copy(Op):
         return result
 
     @classmethod
-    def step(cls, *operands: object, **named: object) -> object:
+    def step(cls, *operands: Any, **named: Any) -> Any:
         """Record a copy: ``Copy.step(source)`` returns its handle, ``Copy.step(source,
         destination)`` writes a state or a part of one.
         """
         if len(operands) != 2:
             return super().step(*operands, **named)
         source, destination = operands
-        # A whole state or an indexed part: both take an item assignment.
-        destination[...] = source  # type: ignore[index]
+        if named or not isinstance(destination, Tensor):
+            raise TypeError(
+                f"Copy.step(source, destination): the destination is {destination!r}; it must be "
+                "a state or a part of one"
+            )
+        destination[...] = source
         return None
 
 
@@ -76,7 +82,8 @@ class Narrow(Op):
     def reference(self, x: Array, start: int, rows: int | None = None) -> Array:
         check_place(start, rows, self.length, x.shape[self.axis])
         indices = np.minimum(np.arange(start, start + self.length), x.shape[self.axis] - 1)
-        return x.take(indices, axis=self.axis)
+        taken: Array = x.take(indices, axis=self.axis)
+        return taken
 
     def body(self, g: Body, x: str, start: str, rows: str | None = None) -> str:
         first = g.scalar(start)

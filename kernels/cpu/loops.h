@@ -1,0 +1,133 @@
+// The inner loops of kernels, as a table of functions. There is one table for each instruction set
+// (sources in vector/); operands are plain pointers, all checks are made before.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/kernel.h"
+
+namespace onnx_iron {
+
+enum class BinaryOp { kAdd, kSub, kMul, kDiv, kMax, kMin };
+
+enum class UnaryOp {
+  kIdentity,
+  kNeg,
+  kAbs,
+  kRelu,
+  kSqrt,
+  kReciprocal,
+  kExp,
+  kErf,
+  kSigmoid,
+  kTanh,
+  kSiLU,
+  kGELU,
+  kGELUTanh,
+};
+
+// GEMM works on groups of this many rows of A, each group interleaved 8 elements at a time.
+inline constexpr int64_t kGroupRows = 3;
+// What one call of gemm computes at most: rows of A by rows of B.
+inline constexpr int64_t kTileRows = 96;
+inline constexpr int64_t kTileColumns = 8;
+// The same with b as (K, N).
+inline constexpr int64_t kRowMajorTileRows = 48;
+inline constexpr int64_t kRowMajorTileColumns = 16;
+
+// Rows of float32 scratch begin at multiples of 8 elements, so that whole vectors fit.
+inline constexpr int64_t padded(int64_t n) { return (n + 7) / 8 * 8; }
+
+// Keys that Attention takes at a time; part of the order of its sums.
+inline constexpr int64_t kAttentionChunk = 128;
+// Query rows that share one pass over a chunk.
+inline constexpr int64_t kAttentionRows = 3;
+// Elements of a record of Attention: weighted sums of `width` values, the largest score, the total.
+inline constexpr int64_t attention_record(int64_t width) { return padded(width) + 8; }
+
+struct ConvShape {
+  int64_t channels;
+  int64_t taps;
+  bool silu;
+};
+
+struct AttentionChunk {
+  const void* key;    // first key of the chunk, of this group's head
+  const void* value;  // likewise
+  int64_t key_stride, value_stride;  // elements from a key (value) to the next
+  int64_t key_width, value_width;    // D, Dv
+  float scale;
+};
+
+// Loops on one dtype T. x, out and the like are T; float pointers are float32 scratch.
+struct TypedLoops {
+  void (*widen)(const void* x, float* out, int64_t n);
+  void (*narrow)(const float* x, void* out, int64_t n);
+
+  // out[i] = op(a[i], b[i]); a_one: a has one element, for all i.
+  void (*binary)(BinaryOp op, const void* a, bool a_one, const void* b, bool b_one, void* out,
+                 int64_t n);
+  void (*unary)(UnaryOp op, const void* x, void* out, int64_t n);
+
+  // Over rows of `width`; weight may be null.
+  void (*rms_norm)(const void* x, const void* weight, void* out, int64_t rows, int64_t width,
+                   float epsilon);
+  void (*layer_norm)(const void* x, const void* weight, const void* bias, void* out, int64_t rows,
+                     int64_t width, float epsilon);
+  void (*softmax)(const void* x, void* out, int64_t rows, int64_t width);
+  void (*reduce)(const void* x, void* out, int64_t rows, int64_t width, bool mean);
+
+  // One row of `width` elements by one row of angles, which are T or float32.
+  void (*rope)(const void* x, const void* angles, bool float_angles, void* out, int64_t width,
+               bool interleaved);
+
+  // Rows begin..end-1 and channels first..last-1 of y. bias may be null.
+  void (*causal_conv1d)(const ConvShape& shape, const void* x, const void* taps, const void* state,
+                        const void* bias, void* y, int64_t begin, int64_t end, int64_t first,
+                        int64_t last);
+
+  // out[n] = epilogue(w[n] . x) for rows begin..end-1 of w (N, K). x is padded with zeros.
+  void (*gemv)(const void* w, const float* x, void* out, int64_t k, int64_t begin, int64_t end,
+               UnaryOp epilogue);
+  // Interleaves the rows of a (M, K) into groups begin..end-1.
+  void (*pack)(const void* a, float* packed, int64_t m, int64_t k, int64_t begin, int64_t end);
+  // A tile of out (M, N): groups group..group_end-1 of packed rows, rows column.. of b (N, K).
+  void (*gemm)(const float* packed, const void* b, void* out, int64_t m, int64_t n, int64_t k,
+               int64_t group, int64_t group_end, int64_t column, UnaryOp epilogue);
+
+  // With b as (K, N): a row of out, columns begin..end-1 ...
+  void (*gemv_row_major)(const float* x, const void* b, void* out, int64_t n, int64_t k,
+                         int64_t begin, int64_t end, UnaryOp epilogue);
+  // ... or a tile of it. a is (M, K) in float32.
+  void (*gemm_row_major)(const float* a, const void* b, void* out, int64_t n, int64_t k,
+                         int64_t row, int64_t row_end, int64_t column, UnaryOp epilogue);
+
+  // For each of up to kAttentionRows query rows (padded(D) apart), over its first counts[r] keys of
+  // the chunk: a record of the values' sums weighted by exp(score - largest), then that largest
+  // score and the sum of the weights; records are attention_record(Dv) apart.
+  void (*attention)(const AttentionChunk& chunk, const float* query, const int64_t* counts,
+                    int64_t rows, float* records);
+};
+
+struct FloatLoops {
+  // A record of Attention takes in the one of a further chunk.
+  void (*attention_fold)(float* record, const float* further, int64_t width);
+  void (*divide)(float* x, float by, int64_t n);
+};
+
+struct Loops {
+  const char* name;
+  TypedLoops float32;
+  TypedLoops bfloat16;
+  FloatLoops floats;
+
+  const TypedLoops& of(DType dtype) const {
+    return dtype == DType::kBFloat16 ? bfloat16 : float32;
+  }
+};
+
+// The table for this CPU. The environment variable ONNX_IRON_CPU=portable, read once, forces the one
+// that every CPU can run.
+const Loops& loops();
+
+}  // namespace onnx_iron

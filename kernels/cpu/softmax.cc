@@ -1,0 +1,48 @@
+// Softmax over the last axis.
+#include "kernels/cpu/checks.h"
+#include "kernels/cpu/kernel.h"
+#include "kernels/cpu/loops.h"
+#include "kernels/cpu/parallel.h"
+
+namespace onnx_iron {
+namespace {
+
+class Softmax : public Kernel {
+ public:
+  explicit Softmax(const Operand& x)
+      : loops_(loops().of(x.dtype)),
+        size_(size_of(x.dtype)),
+        width_(x.shape.back()),
+        rows_(width_ == 0 ? 0 : product(x.shape, 0, x.shape.size() - 1)) {}
+
+  void run(const Buffers& buffers, Threads& threads) const override {
+    const char* x = static_cast<const char*>(buffers.inputs[0]);
+    char* out = static_cast<char*>(buffers.outputs[0]);
+    parallel_rows(threads, rows_, width_, [&](int64_t begin, int64_t end) {
+      const int64_t at = begin * width_ * size_;
+      loops_.softmax(x + at, out + at, end - begin, width_);
+    });
+  }
+
+ private:
+  const TypedLoops& loops_;
+  int64_t size_, width_, rows_;
+};
+
+std::unique_ptr<Kernel> make_softmax(const Node& node) {
+  check_counts(node, 1, 1);
+  const Operand &x = node.inputs[0], &out = node.outputs[0];
+  check_real(node, "x", x);
+  require(!x.shape.empty(), node, "x has shape (), expected (..., D)");
+  check_same_dtype(node, "out", out, "x", x);
+  check_shape(node, "out", out, x.shape, " (as x)");
+  const int64_t last = static_cast<int64_t>(x.shape.size()) - 1;
+  const int64_t axis = axis_of(node, node.attributes.integer("axis", -1), x.shape.size());
+  require(axis == last, node, "axis is ", axis, ", expected ", last, " (the last of x)");
+  return std::make_unique<Softmax>(x);
+}
+
+const Registration kSoftmax("Softmax", make_softmax);
+
+}  // namespace
+}  // namespace onnx_iron

@@ -1,0 +1,181 @@
+// Attention of a few query rows over one chunk of keys. A score is one accumulator of eight lanes
+// over D; a row's exponentials are summed in eight lanes, key j in lane j % 8; its values in
+// ascending j. None of it depends on which other rows share the pass.
+#include "kernels/cpu/vector/declarations.h"
+#include "kernels/cpu/vector/functions.h"
+
+namespace onnx_iron {
+namespace ONNX_IRON_PATH {
+namespace {
+
+constexpr float kLowest = -3.40282347e38f;
+
+// Scores of `rows` query rows with `keys` keys to scores[r][0..].
+template <int rows, int keys, typename T>
+ONNX_IRON_INLINE void score(const float* query, int64_t query_stride, const T* key,
+                            int64_t key_stride, int64_t width, float* scores) {
+  F8 sums[rows][keys];
+  for (int r = 0; r < rows; ++r) {
+    for (int j = 0; j < keys; ++j) sums[r][j] = zero();
+  }
+  for_eights(width, [&](int64_t i, auto load, auto) {
+    F8 rows_part[rows];
+#pragma GCC unroll 3
+    for (int r = 0; r < rows; ++r) {
+      rows_part[r] = ::onnx_iron::ONNX_IRON_PATH::load(query + r * query_stride + i);
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < keys; ++j) {
+      const F8 part = load(key + j * key_stride + i);
+#pragma GCC unroll 3
+      for (int r = 0; r < rows; ++r) sums[r][j] = fma(rows_part[r], part, sums[r][j]);
+    }
+  });
+  for (int r = 0; r < rows; ++r) {
+    if constexpr (keys == 4) {
+      sum_four(sums[r], scores + r * kAttentionChunk);
+    } else {
+      scores[r * kAttentionChunk] = sum(sums[r][0]);
+    }
+  }
+}
+
+template <int rows, typename T>
+void score_all(const AttentionChunk& chunk, const float* query, int64_t keys, float* scores) {
+  const T* key = static_cast<const T*>(chunk.key);
+  const int64_t stride = padded(chunk.key_width);
+  int64_t j = 0;
+  for (; j + 4 <= keys; j += 4) {
+    score<rows, 4>(query, stride, key + j * chunk.key_stride, chunk.key_stride, chunk.key_width,
+                   scores + j);
+  }
+  for (; j < keys; ++j) {
+    score<rows, 1>(query, stride, key + j * chunk.key_stride, chunk.key_stride, chunk.key_width,
+                   scores + j);
+  }
+}
+
+// Scores become exp(score * scale - largest).
+inline void exponentials(float* scores, int64_t keys, float scale, float* largest, float* total) {
+  const F8 by = splat(scale);
+  float most = kLowest;  // not -inf, which a masked score may be: -inf - -inf is NaN
+  for_eights(keys, [&](int64_t j, auto load, auto store) {
+    const F8 scaled = mul(load(scores + j), by);
+    store(scores + j, scaled);
+  });
+  for (int64_t j = 0; j < keys; ++j) most = scores[j] > most ? scores[j] : most;
+  const F8 offset = splat(most);
+  F8 sums = zero();
+  for_eights(keys, [&](int64_t j, auto load, auto store) {
+    const F8 weights = keep_below(fast_exp(sub(load(scores + j), offset)), keys - j);
+    store(scores + j, weights);
+    sums = add(sums, weights);
+  });
+  *largest = most;
+  *total = sum(sums);
+}
+
+// sums[r] += weights[r][j] * value[j] for j in from..to-1, over `vectors` eights from column c on.
+template <int rows, int vectors, typename T, typename Load, typename Store>
+ONNX_IRON_INLINE void weigh(const float* weights, const T* value, int64_t stride, int64_t from,
+                            int64_t to, float* sums, int64_t sums_stride, Load&& load,
+                            Store&& store) {
+  F8 held[rows][vectors];
+  for (int r = 0; r < rows; ++r) {
+    for (int v = 0; v < vectors; ++v) held[r][v] = load(sums + r * sums_stride + 8 * v);
+  }
+  for (int64_t j = from; j < to; ++j) {
+    F8 factors[rows];
+#pragma GCC unroll 3
+    for (int r = 0; r < rows; ++r) factors[r] = splat(weights[r * kAttentionChunk + j]);
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v) {
+      const F8 part = load(value + j * stride + 8 * v);
+#pragma GCC unroll 3
+      for (int r = 0; r < rows; ++r) held[r][v] = fma(factors[r], part, held[r][v]);
+    }
+  }
+  for (int r = 0; r < rows; ++r) {
+    for (int v = 0; v < vectors; ++v) store(sums + r * sums_stride + 8 * v, held[r][v]);
+  }
+}
+
+template <int rows, typename T>
+void weigh_all(const AttentionChunk& chunk, const float* weights, int64_t from, int64_t to,
+               float* sums) {
+  const T* value = static_cast<const T*>(chunk.value);
+  const int64_t width = chunk.value_width, stride = attention_record(width);
+  const auto whole_load = [](const auto* p) { return load(p); };
+  const auto whole_store = [](float* p, F8 x) { store(p, x); };
+  int64_t c = 0;
+  for (; c + 32 <= width; c += 32) {
+    weigh<rows, 4>(weights, value + c, chunk.value_stride, from, to, sums + c, stride, whole_load,
+                   whole_store);
+  }
+  for_eights(width - c, [&](int64_t i, auto load, auto store) {
+    weigh<rows, 1>(weights, value + c + i, chunk.value_stride, from, to, sums + c + i, stride, load,
+                   store);
+  });
+}
+
+template <int rows, typename T>
+void run(const AttentionChunk& chunk, const float* query, const int64_t* counts, float* records) {
+  alignas(32) float scores[rows * kAttentionChunk];
+  int64_t most = counts[0], least = counts[0];
+  for (int r = 1; r < rows; ++r) {
+    most = counts[r] > most ? counts[r] : most;
+    least = counts[r] < least ? counts[r] : least;
+  }
+  score_all<rows, T>(chunk, query, most, scores);
+  const int64_t width = padded(chunk.value_width), stride = attention_record(chunk.value_width);
+  for (int r = 0; r < rows; ++r) {
+    float* record = records + r * stride;
+    exponentials(scores + r * kAttentionChunk, counts[r], chunk.scale, record + width,
+                 record + width + 1);
+    for (int64_t c = 0; c < width; ++c) record[c] = 0.0f;
+  }
+  weigh_all<rows, T>(chunk, scores, 0, least, records);
+  // Entries past a row's own count are not even multiplied by zero: they may hold anything.
+  for (int r = 0; r < rows; ++r) {
+    if (counts[r] > least) {
+      weigh_all<1, T>(chunk, scores + r * kAttentionChunk, least, counts[r], records + r * stride);
+    }
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void attention(const AttentionChunk& chunk, const float* query, const int64_t* counts, int64_t rows,
+               float* records) {
+  static_assert(kAttentionRows == 3);
+  if (rows == 3) return run<3, T>(chunk, query, counts, records);
+  if (rows == 2) return run<2, T>(chunk, query, counts, records);
+  run<1, T>(chunk, query, counts, records);
+}
+
+void attention_fold(float* record, const float* further, int64_t width) {
+  float *largest = record + padded(width), *total = largest + 1;
+  const float *further_largest = further + padded(width), *further_total = further_largest + 1;
+  const float most = *further_largest > *largest ? *further_largest : *largest;
+  float factors[8] = {*largest - most, *further_largest - most};
+  store(factors, fast_exp(load(factors)));
+  const F8 old = splat(factors[0]), added = splat(factors[1]);
+  *largest = most;
+  *total = *total * factors[0] + *further_total * factors[1];
+  for (int64_t c = 0; c < padded(width); c += 8) {
+    store(record + c, add(mul(load(record + c), old), mul(load(further + c), added)));
+  }
+}
+
+void divide(float* x, float by, int64_t n) {
+  const F8 divisor = splat(by);
+  for_eights(n, [&](int64_t i, auto load, auto store) { store(x + i, div(load(x + i), divisor)); });
+}
+
+template void attention<float>(const AttentionChunk&, const float*, const int64_t*, int64_t,
+                               float*);
+template void attention<bf16>(const AttentionChunk&, const float*, const int64_t*, int64_t, float*);
+
+}  // namespace ONNX_IRON_PATH
+}  // namespace onnx_iron

@@ -1,0 +1,58 @@
+// Declarations of the loops, one template for both dtypes; table.cc puts them in order.
+#pragma once
+
+#include "kernels/cpu/loops.h"
+#include "kernels/cpu/vector/simd.h"
+
+namespace onnx_iron {
+namespace ONNX_IRON_PATH {
+
+template <typename T>
+void widen(const void* x, float* out, int64_t n);
+template <typename T>
+void narrow(const float* x, void* out, int64_t n);
+template <typename T>
+void binary(BinaryOp op, const void* a, bool a_one, const void* b, bool b_one, void* out,
+            int64_t n);
+template <typename T>
+void unary(UnaryOp op, const void* x, void* out, int64_t n);
+template <typename T>
+void rms_norm(const void* x, const void* weight, void* out, int64_t rows, int64_t width,
+              float epsilon);
+template <typename T>
+void layer_norm(const void* x, const void* weight, const void* bias, void* out, int64_t rows,
+                int64_t width, float epsilon);
+template <typename T>
+void softmax(const void* x, void* out, int64_t rows, int64_t width);
+template <typename T>
+void reduce(const void* x, void* out, int64_t rows, int64_t width, bool mean);
+template <typename T>
+void rope(const void* x, const void* angles, bool float_angles, void* out, int64_t width,
+          bool interleaved);
+template <typename T>
+void causal_conv1d(const ConvShape& shape, const void* x, const void* taps, const void* state,
+                   const void* bias, void* y, int64_t begin, int64_t end, int64_t first,
+                   int64_t last);
+template <typename T>
+void gemv(const void* w, const float* x, void* out, int64_t k, int64_t begin, int64_t end,
+          UnaryOp epilogue);
+template <typename T>
+void pack(const void* a, float* packed, int64_t m, int64_t k, int64_t begin, int64_t end);
+template <typename T>
+void gemm(const float* packed, const void* b, void* out, int64_t m, int64_t n, int64_t k,
+          int64_t group, int64_t group_end, int64_t column, UnaryOp epilogue);
+template <typename T>
+void gemv_row_major(const float* x, const void* b, void* out, int64_t n, int64_t k, int64_t begin,
+                    int64_t end, UnaryOp epilogue);
+template <typename T>
+void gemm_row_major(const float* a, const void* b, void* out, int64_t n, int64_t k, int64_t row,
+                    int64_t row_end, int64_t column, UnaryOp epilogue);
+template <typename T>
+void attention(const AttentionChunk& chunk, const float* query, const int64_t* counts, int64_t rows,
+               float* records);
+
+void attention_fold(float* record, const float* further, int64_t width);
+void divide(float* x, float by, int64_t n);
+
+}  // namespace ONNX_IRON_PATH
+}  // namespace onnx_iron

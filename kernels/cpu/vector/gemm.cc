@@ -1,0 +1,112 @@
+// Tiles of a (M, K) by b (N, K) transposed. Each output has one accumulator of eight lanes, element k
+// in lane k % 8, fma in ascending k, as in gemv.cc: a row's bits do not depend on the other rows.
+// Along K a tile goes in blocks that stay in the first-level cache, accumulators kept between them.
+#include "kernels/cpu/vector/declarations.h"
+#include "kernels/cpu/vector/functions.h"
+
+namespace onnx_iron {
+namespace ONNX_IRON_PATH {
+namespace {
+
+constexpr int kRows = kGroupRows;
+// Rows of b that meet a group of rows of a: 3 x 4 accumulators, and registers for both operands.
+constexpr int kColumns = 4;
+constexpr int kPanels = kTileColumns / kColumns;
+constexpr int kGroups = kTileRows / kRows;
+// Eights of K in a block: a panel of b takes 12 KB, a group of a 9 KB.
+constexpr int64_t kBlockSteps = 96;
+
+// Interleaves rows first.. of x, of `width` elements, from eight `from` to `to` of each row; rows
+// from `rows` on are zeros.
+template <int height, typename T>
+ONNX_IRON_INLINE void interleave(const T* x, int64_t first, int64_t rows, int64_t width,
+                                 int64_t from, int64_t to, float* out) {
+  for (int64_t r = 0; r < height; ++r) {
+    float* at = out + 8 * r;
+    if (first + r >= rows) {
+      for (int64_t s = from; s < to; ++s, at += 8 * height) store(at, zero());
+      continue;
+    }
+    const T* row = x + (first + r) * width;
+    int64_t s = from;
+    for (; s < to && 8 * s + 8 <= width; ++s, at += 8 * height) store(at, load(row + 8 * s));
+    if (s < to) store(at, load_part(row + 8 * s, width - 8 * s));
+  }
+}
+
+// sums[r][c] += a[r] * b[c], eight lanes each, over `steps` eights.
+ONNX_IRON_INLINE void multiply(const float* a, const float* b, int64_t steps,
+                               F8 (&sums)[kRows][kColumns]) {
+  for (int64_t s = 0; s < steps; ++s, a += 8 * kRows, b += 8 * kColumns) {
+    const F8 rows[kRows] = {load(a), load(a + 8), load(a + 16)};
+#pragma GCC unroll 4
+    for (int c = 0; c < kColumns; ++c) {
+      const F8 column = load(b + 8 * c);
+#pragma GCC unroll 3
+      for (int r = 0; r < kRows; ++r) sums[r][c] = fma(rows[r], column, sums[r][c]);
+    }
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void pack(const void* a, float* packed, int64_t m, int64_t k, int64_t begin, int64_t end) {
+  const int64_t steps = padded(k) / 8;
+  for (int64_t group = begin; group < end; ++group) {
+    interleave<kRows>(static_cast<const T*>(a), group * kRows, m, k, 0, steps,
+                      packed + group * steps * 8 * kRows);
+  }
+}
+
+template <typename T>
+void gemm(const float* packed, const void* b, void* out, int64_t m, int64_t n, int64_t k,
+          int64_t group, int64_t group_end, int64_t column, UnaryOp epilogue) {
+  alignas(32) float panels[kPanels][kBlockSteps * 8 * kColumns];
+  F8 kept[kGroups][kPanels][kRows][kColumns];
+  float tile[kTileRows][kTileColumns];
+  const int64_t steps = padded(k) / 8;
+  const int64_t blocks = steps <= kBlockSteps ? 1 : (steps + kBlockSteps - 1) / kBlockSteps;
+  for (int64_t block = 0; block < blocks; ++block) {
+    const int64_t from = steps * block / blocks, to = steps * (block + 1) / blocks;
+    for (int panel = 0; panel < kPanels; ++panel) {
+      interleave<kColumns>(static_cast<const T*>(b), column + panel * kColumns, n, k, from, to,
+                           panels[panel]);
+    }
+    for (int64_t g = group; g < group_end; ++g) {
+      const float* rows = packed + (g * steps + from) * 8 * kRows;
+      for (int panel = 0; panel < kPanels; ++panel) {
+        F8 sums[kRows][kColumns];
+        F8(&held)[kRows][kColumns] = kept[g - group][panel];
+        for (int r = 0; r < kRows; ++r) {
+          for (int c = 0; c < kColumns; ++c) sums[r][c] = block == 0 ? zero() : held[r][c];
+        }
+        multiply(rows, panels[panel], to - from, sums);
+        if (block + 1 < blocks) {
+          for (int r = 0; r < kRows; ++r) {
+            for (int c = 0; c < kColumns; ++c) held[r][c] = sums[r][c];
+          }
+        } else {
+          for (int r = 0; r < kRows; ++r) {
+            sum_four(sums[r], &tile[(g - group) * kRows + r][panel * kColumns]);
+          }
+        }
+      }
+    }
+  }
+  T* to = static_cast<T*>(out);
+  const int64_t columns = n - column < kTileColumns ? n - column : kTileColumns;
+  for (int64_t row = group * kRows; row < group_end * kRows && row < m; ++row) {
+    finish(epilogue, tile[row - group * kRows], to + row * n + column, columns);
+  }
+}
+
+template void pack<float>(const void*, float*, int64_t, int64_t, int64_t, int64_t);
+template void pack<bf16>(const void*, float*, int64_t, int64_t, int64_t, int64_t);
+template void gemm<float>(const float*, const void*, void*, int64_t, int64_t, int64_t, int64_t,
+                          int64_t, int64_t, UnaryOp);
+template void gemm<bf16>(const float*, const void*, void*, int64_t, int64_t, int64_t, int64_t,
+                         int64_t, int64_t, UnaryOp);
+
+}  // namespace ONNX_IRON_PATH
+}  // namespace onnx_iron

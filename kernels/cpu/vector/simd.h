@@ -1,0 +1,351 @@
+// Eight lanes of float32, and the same eight in float64: AVX2 where the source is compiled for it,
+// the compiler's own vectors elsewhere.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/cpu/bf16.h"
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+namespace onnx_iron {
+namespace ONNX_IRON_PATH {
+
+#if defined(__AVX2__)
+
+struct F8 {
+  __m256 v;
+};
+struct D8 {
+  __m256d low, high;
+};
+
+ONNX_IRON_INLINE F8 zero() { return {_mm256_setzero_ps()}; }
+ONNX_IRON_INLINE F8 splat(float x) { return {_mm256_set1_ps(x)}; }
+ONNX_IRON_INLINE F8 load(const float* p) { return {_mm256_loadu_ps(p)}; }
+ONNX_IRON_INLINE void store(float* p, F8 x) { _mm256_storeu_ps(p, x.v); }
+
+ONNX_IRON_INLINE F8 load(const bf16* p) {
+  const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16))};
+}
+
+// Rounded to bfloat16, still as float32.
+ONNX_IRON_INLINE F8 round_to_bf16(F8 x) {
+  const __m256i bits = _mm256_castps_si256(x.v);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i up = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+  const __m256i nan = _mm256_or_si256(_mm256_and_si256(bits, _mm256_set1_epi32(INT32_MIN)),
+                                      _mm256_set1_epi32(0x7fc00000));
+  const __m256 rounded = _mm256_blendv_ps(_mm256_castsi256_ps(up), _mm256_castsi256_ps(nan),
+                                          _mm256_cmp_ps(x.v, x.v, _CMP_UNORD_Q));
+  return {_mm256_and_ps(rounded, _mm256_castsi256_ps(_mm256_set1_epi32(-0x10000)))};
+}
+
+ONNX_IRON_INLINE void store(bf16* p, F8 x) {
+  const __m256i half = _mm256_srli_epi32(_mm256_castps_si256(round_to_bf16(x).v), 16);
+  const __m128i packed =
+      _mm_packus_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), packed);
+}
+
+// Lanes below n are on.
+ONNX_IRON_INLINE __m256i lanes_below(int64_t n) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)),
+                            _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+ONNX_IRON_INLINE F8 load_part(const float* p, int64_t n) {
+  return {_mm256_maskload_ps(p, lanes_below(n))};
+}
+ONNX_IRON_INLINE void store_part(float* p, F8 x, int64_t n) {
+  _mm256_maskstore_ps(p, lanes_below(n), x.v);
+}
+// Lanes from n on become zero.
+ONNX_IRON_INLINE F8 keep_below(F8 x, int64_t n) {
+  return {_mm256_and_ps(x.v, _mm256_castsi256_ps(lanes_below(n)))};
+}
+
+ONNX_IRON_INLINE F8 add(F8 a, F8 b) { return {_mm256_add_ps(a.v, b.v)}; }
+ONNX_IRON_INLINE F8 sub(F8 a, F8 b) { return {_mm256_sub_ps(a.v, b.v)}; }
+ONNX_IRON_INLINE F8 mul(F8 a, F8 b) { return {_mm256_mul_ps(a.v, b.v)}; }
+ONNX_IRON_INLINE F8 div(F8 a, F8 b) { return {_mm256_div_ps(a.v, b.v)}; }
+ONNX_IRON_INLINE F8 fma(F8 a, F8 b, F8 c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
+ONNX_IRON_INLINE F8 sqrt(F8 x) { return {_mm256_sqrt_ps(x.v)}; }
+// b where a or b is a NaN.
+ONNX_IRON_INLINE F8 larger(F8 a, F8 b) { return {_mm256_max_ps(a.v, b.v)}; }
+ONNX_IRON_INLINE F8 smaller(F8 a, F8 b) { return {_mm256_min_ps(a.v, b.v)}; }
+// yes where a < b, else no.
+ONNX_IRON_INLINE F8 where_less(F8 a, F8 b, F8 yes, F8 no) {
+  return {_mm256_blendv_ps(no.v, yes.v, _mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ))};
+}
+ONNX_IRON_INLINE F8 where_nan(F8 x, F8 yes, F8 no) {
+  return {_mm256_blendv_ps(no.v, yes.v, _mm256_cmp_ps(x.v, x.v, _CMP_UNORD_Q))};
+}
+ONNX_IRON_INLINE F8 flip_sign(F8 x) { return {_mm256_xor_ps(x.v, _mm256_set1_ps(-0.0f))}; }
+ONNX_IRON_INLINE F8 absolute(F8 x) { return {_mm256_andnot_ps(_mm256_set1_ps(-0.0f), x.v)}; }
+// 2**n, n the integer that `biased` = n + 1.5 * 2**23 holds in its low bits; n in -126..127.
+ONNX_IRON_INLINE F8 power_of_two(F8 biased) {
+  const __m256i n = _mm256_castps_si256(biased.v);
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23))};
+}
+
+// a0 b0 a1 b1 ... in x and y, to all a and all b, and back.
+ONNX_IRON_INLINE void split_pairs(F8 x, F8 y, F8* a, F8* b) {
+  const __m256 even = _mm256_shuffle_ps(x.v, y.v, 0x88);
+  const __m256 odd = _mm256_shuffle_ps(x.v, y.v, 0xdd);
+  a->v = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(even), 0xd8));
+  b->v = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(odd), 0xd8));
+}
+ONNX_IRON_INLINE void join_pairs(F8 a, F8 b, F8* x, F8* y) {
+  const __m256 low = _mm256_unpacklo_ps(a.v, b.v);
+  const __m256 high = _mm256_unpackhi_ps(a.v, b.v);
+  x->v = _mm256_permute2f128_ps(low, high, 0x20);
+  y->v = _mm256_permute2f128_ps(low, high, 0x31);
+}
+
+// The one order in which lanes are summed: ((0+4)+(2+6)) + ((1+5)+(3+7)).
+ONNX_IRON_INLINE __m128 halves(F8 x) {
+  return _mm_add_ps(_mm256_castps256_ps128(x.v), _mm256_extractf128_ps(x.v, 1));
+}
+ONNX_IRON_INLINE float sum(F8 x) {
+  const __m128 four = halves(x);
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+// The sums of four, in that order, to out[0..3].
+ONNX_IRON_INLINE void sum_four(const F8* x, float* out) {
+  __m128 a = halves(x[0]), b = halves(x[1]), c = halves(x[2]), d = halves(x[3]);
+  _MM_TRANSPOSE4_PS(a, b, c, d);
+  _mm_storeu_ps(out, _mm_add_ps(_mm_add_ps(a, c), _mm_add_ps(b, d)));
+}
+
+ONNX_IRON_INLINE D8 to_double(F8 x) {
+  return {_mm256_cvtps_pd(_mm256_castps256_ps128(x.v)),
+          _mm256_cvtps_pd(_mm256_extractf128_ps(x.v, 1))};
+}
+ONNX_IRON_INLINE F8 to_float(D8 x) {
+  return {_mm256_set_m128(_mm256_cvtpd_ps(x.high), _mm256_cvtpd_ps(x.low))};
+}
+ONNX_IRON_INLINE D8 splat_double(double x) {
+  return {_mm256_set1_pd(x), _mm256_set1_pd(x)};
+}
+ONNX_IRON_INLINE D8 add(D8 a, D8 b) {
+  return {_mm256_add_pd(a.low, b.low), _mm256_add_pd(a.high, b.high)};
+}
+ONNX_IRON_INLINE D8 sub(D8 a, D8 b) {
+  return {_mm256_sub_pd(a.low, b.low), _mm256_sub_pd(a.high, b.high)};
+}
+ONNX_IRON_INLINE D8 mul(D8 a, D8 b) {
+  return {_mm256_mul_pd(a.low, b.low), _mm256_mul_pd(a.high, b.high)};
+}
+ONNX_IRON_INLINE D8 div(D8 a, D8 b) {
+  return {_mm256_div_pd(a.low, b.low), _mm256_div_pd(a.high, b.high)};
+}
+ONNX_IRON_INLINE D8 fma(D8 a, D8 b, D8 c) {
+  return {_mm256_fmadd_pd(a.low, b.low, c.low), _mm256_fmadd_pd(a.high, b.high, c.high)};
+}
+ONNX_IRON_INLINE D8 larger(D8 a, D8 b) {
+  return {_mm256_max_pd(a.low, b.low), _mm256_max_pd(a.high, b.high)};
+}
+ONNX_IRON_INLINE D8 smaller(D8 a, D8 b) {
+  return {_mm256_min_pd(a.low, b.low), _mm256_min_pd(a.high, b.high)};
+}
+ONNX_IRON_INLINE D8 where_less(D8 a, D8 b, D8 yes, D8 no) {
+  return {_mm256_blendv_pd(no.low, yes.low, _mm256_cmp_pd(a.low, b.low, _CMP_LT_OQ)),
+          _mm256_blendv_pd(no.high, yes.high, _mm256_cmp_pd(a.high, b.high, _CMP_LT_OQ))};
+}
+ONNX_IRON_INLINE D8 absolute(D8 x) {
+  const __m256d sign = _mm256_set1_pd(-0.0);
+  return {_mm256_andnot_pd(sign, x.low), _mm256_andnot_pd(sign, x.high)};
+}
+// 2**n, n the integer that `biased` = n + 1.5 * 2**52 holds in its low bits; n in -1023 (which gives
+// 0) to 1024 (infinity).
+ONNX_IRON_INLINE D8 power_of_two(D8 biased) {
+  const __m256i bias = _mm256_set1_epi64x(1023);
+  const __m256i low = _mm256_add_epi64(_mm256_castpd_si256(biased.low), bias);
+  const __m256i high = _mm256_add_epi64(_mm256_castpd_si256(biased.high), bias);
+  return {_mm256_castsi256_pd(_mm256_slli_epi64(low, 52)),
+          _mm256_castsi256_pd(_mm256_slli_epi64(high, 52))};
+}
+
+#else
+
+typedef float FloatLanes __attribute__((vector_size(32)));
+typedef int32_t IntLanes __attribute__((vector_size(32)));
+typedef uint32_t UnsignedLanes __attribute__((vector_size(32)));
+typedef uint16_t HalfLanes __attribute__((vector_size(16)));
+typedef double DoubleLanes __attribute__((vector_size(64)));
+typedef int64_t LongLanes __attribute__((vector_size(64)));
+typedef uint64_t UnsignedLongLanes __attribute__((vector_size(64)));
+
+struct F8 {
+  FloatLanes v;
+};
+struct D8 {
+  DoubleLanes v;
+};
+
+// The bits of one vector as another type of the same size.
+template <typename To, typename From>
+ONNX_IRON_INLINE To bits_as(From from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  std::memcpy(&to, &from, sizeof to);
+  return to;
+}
+
+ONNX_IRON_INLINE F8 splat(float x) { return {FloatLanes{x, x, x, x, x, x, x, x}}; }
+ONNX_IRON_INLINE F8 zero() { return splat(0.0f); }
+ONNX_IRON_INLINE F8 load(const float* p) {
+  F8 x;
+  std::memcpy(&x, p, sizeof x);
+  return x;
+}
+ONNX_IRON_INLINE void store(float* p, F8 x) { std::memcpy(p, &x, sizeof x); }
+
+ONNX_IRON_INLINE F8 load(const bf16* p) {
+  HalfLanes half;
+  std::memcpy(&half, p, sizeof half);
+  return {bits_as<FloatLanes>(__builtin_convertvector(half, UnsignedLanes) << 16)};
+}
+
+// Rounded to bfloat16, still as float32.
+ONNX_IRON_INLINE F8 round_to_bf16(F8 x) {
+  const UnsignedLanes bits = bits_as<UnsignedLanes>(x.v);
+  const UnsignedLanes up = bits + ((bits >> 16 & 1u) + 0x7fffu);
+  const UnsignedLanes nan = (bits & 0x80000000u) | 0x7fc00000u;
+  return {bits_as<FloatLanes>((x.v == x.v ? up : nan) & 0xffff0000u)};
+}
+
+ONNX_IRON_INLINE void store(bf16* p, F8 x) {
+  const UnsignedLanes half = bits_as<UnsignedLanes>(round_to_bf16(x).v) >> 16;
+  const HalfLanes packed = __builtin_convertvector(half, HalfLanes);
+  std::memcpy(p, &packed, sizeof packed);
+}
+
+ONNX_IRON_INLINE F8 load_part(const float* p, int64_t n) {
+  float lanes[8] = {};
+  for (int64_t i = 0; i < n && i < 8; ++i) lanes[i] = p[i];
+  return load(lanes);
+}
+ONNX_IRON_INLINE void store_part(float* p, F8 x, int64_t n) {
+  for (int64_t i = 0; i < n && i < 8; ++i) p[i] = x.v[i];
+}
+ONNX_IRON_INLINE F8 keep_below(F8 x, int64_t n) {
+  for (int64_t i = n; i < 8; ++i) x.v[i] = 0.0f;
+  return x;
+}
+
+ONNX_IRON_INLINE F8 add(F8 a, F8 b) { return {a.v + b.v}; }
+ONNX_IRON_INLINE F8 sub(F8 a, F8 b) { return {a.v - b.v}; }
+ONNX_IRON_INLINE F8 mul(F8 a, F8 b) { return {a.v * b.v}; }
+ONNX_IRON_INLINE F8 div(F8 a, F8 b) { return {a.v / b.v}; }
+// Rounded twice: a fused one would be a call for each lane.
+ONNX_IRON_INLINE F8 fma(F8 a, F8 b, F8 c) { return {a.v * b.v + c.v}; }
+ONNX_IRON_INLINE F8 sqrt(F8 x) {
+  for (int i = 0; i < 8; ++i) x.v[i] = __builtin_sqrtf(x.v[i]);
+  return x;
+}
+// b where a or b is a NaN.
+ONNX_IRON_INLINE F8 larger(F8 a, F8 b) { return {a.v > b.v ? a.v : b.v}; }
+ONNX_IRON_INLINE F8 smaller(F8 a, F8 b) { return {a.v < b.v ? a.v : b.v}; }
+// yes where a < b, else no.
+ONNX_IRON_INLINE F8 where_less(F8 a, F8 b, F8 yes, F8 no) { return {a.v < b.v ? yes.v : no.v}; }
+ONNX_IRON_INLINE F8 where_nan(F8 x, F8 yes, F8 no) { return {x.v == x.v ? no.v : yes.v}; }
+ONNX_IRON_INLINE F8 flip_sign(F8 x) {
+  return {bits_as<FloatLanes>(bits_as<UnsignedLanes>(x.v) ^ 0x80000000u)};
+}
+ONNX_IRON_INLINE F8 absolute(F8 x) {
+  return {bits_as<FloatLanes>(bits_as<UnsignedLanes>(x.v) & 0x7fffffffu)};
+}
+// 2**n, n the integer that `biased` = n + 1.5 * 2**23 holds in its low bits; n in -126..127.
+ONNX_IRON_INLINE F8 power_of_two(F8 biased) {
+  return {bits_as<FloatLanes>((bits_as<UnsignedLanes>(biased.v) + 127u) << 23)};
+}
+
+// a0 b0 a1 b1 ... in x and y, to all a and all b, and back.
+ONNX_IRON_INLINE void split_pairs(F8 x, F8 y, F8* a, F8* b) {
+  for (int i = 0; i < 4; ++i) {
+    a->v[i] = x.v[2 * i];
+    b->v[i] = x.v[2 * i + 1];
+    a->v[i + 4] = y.v[2 * i];
+    b->v[i + 4] = y.v[2 * i + 1];
+  }
+}
+ONNX_IRON_INLINE void join_pairs(F8 a, F8 b, F8* x, F8* y) {
+  for (int i = 0; i < 4; ++i) {
+    x->v[2 * i] = a.v[i];
+    x->v[2 * i + 1] = b.v[i];
+    y->v[2 * i] = a.v[i + 4];
+    y->v[2 * i + 1] = b.v[i + 4];
+  }
+}
+
+// The one order in which lanes are summed: ((0+4)+(2+6)) + ((1+5)+(3+7)).
+ONNX_IRON_INLINE float sum(F8 x) {
+  float lanes[8];
+  store(lanes, x);
+  return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) +
+         ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+}
+// The sums of four, in that order, to out[0..3].
+ONNX_IRON_INLINE void sum_four(const F8* x, float* out) {
+  for (int i = 0; i < 4; ++i) out[i] = sum(x[i]);
+}
+
+ONNX_IRON_INLINE D8 to_double(F8 x) { return {__builtin_convertvector(x.v, DoubleLanes)}; }
+ONNX_IRON_INLINE F8 to_float(D8 x) { return {__builtin_convertvector(x.v, FloatLanes)}; }
+ONNX_IRON_INLINE D8 splat_double(double x) { return {DoubleLanes{x, x, x, x, x, x, x, x}}; }
+ONNX_IRON_INLINE D8 add(D8 a, D8 b) { return {a.v + b.v}; }
+ONNX_IRON_INLINE D8 sub(D8 a, D8 b) { return {a.v - b.v}; }
+ONNX_IRON_INLINE D8 mul(D8 a, D8 b) { return {a.v * b.v}; }
+ONNX_IRON_INLINE D8 div(D8 a, D8 b) { return {a.v / b.v}; }
+ONNX_IRON_INLINE D8 fma(D8 a, D8 b, D8 c) { return {a.v * b.v + c.v}; }
+ONNX_IRON_INLINE D8 larger(D8 a, D8 b) { return {a.v > b.v ? a.v : b.v}; }
+ONNX_IRON_INLINE D8 smaller(D8 a, D8 b) { return {a.v < b.v ? a.v : b.v}; }
+ONNX_IRON_INLINE D8 where_less(D8 a, D8 b, D8 yes, D8 no) { return {a.v < b.v ? yes.v : no.v}; }
+ONNX_IRON_INLINE D8 absolute(D8 x) {
+  return {bits_as<DoubleLanes>(bits_as<UnsignedLongLanes>(x.v) & 0x7fffffffffffffffu)};
+}
+// 2**n, n the integer that `biased` = n + 1.5 * 2**52 holds in its low bits; n in -1023 (which gives
+// 0) to 1024 (infinity).
+ONNX_IRON_INLINE D8 power_of_two(D8 biased) {
+  return {bits_as<DoubleLanes>((bits_as<UnsignedLongLanes>(biased.v) + 1023u) << 52)};
+}
+
+#endif
+
+// Fewer than eight bfloat16; lanes from n on are zero.
+ONNX_IRON_INLINE F8 load_part(const bf16* p, int64_t n) {
+  bf16 lanes[8] = {};
+  for (int64_t i = 0; i < n && i < 8; ++i) lanes[i] = p[i];
+  return load(lanes);
+}
+ONNX_IRON_INLINE void store_part(bf16* p, F8 x, int64_t n) {
+  bf16 lanes[8];
+  store(lanes, x);
+  for (int64_t i = 0; i < n && i < 8; ++i) p[i] = lanes[i];
+}
+
+// Calls body(i, load, store) for i = 0, 8, ... below n, with functions that touch what is below n.
+template <typename Body>
+ONNX_IRON_INLINE void for_eights(int64_t n, Body&& body) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    body(
+        i, [](const auto* p) { return load(p); }, [](auto* p, F8 x) { store(p, x); });
+  }
+  if (i < n) {
+    const int64_t rest = n - i;
+    body(
+        i, [rest](const auto* p) { return load_part(p, rest); },
+        [rest](auto* p, F8 x) { store_part(p, x, rest); });
+  }
+}
+
+}  // namespace ONNX_IRON_PATH
+}  // namespace onnx_iron

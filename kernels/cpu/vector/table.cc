@@ -1,0 +1,42 @@
+// The loops of this instruction set, in order.
+#include "kernels/cpu/vector/declarations.h"
+
+#define ONNX_IRON_TEXT_OF(path) #path
+#define ONNX_IRON_TEXT(path) ONNX_IRON_TEXT_OF(path)
+
+namespace onnx_iron {
+namespace ONNX_IRON_PATH {
+namespace {
+
+template <typename T>
+constexpr TypedLoops typed() {
+  return {
+      .widen = widen<T>,
+      .narrow = narrow<T>,
+      .binary = binary<T>,
+      .unary = unary<T>,
+      .rms_norm = rms_norm<T>,
+      .layer_norm = layer_norm<T>,
+      .softmax = softmax<T>,
+      .reduce = reduce<T>,
+      .rope = rope<T>,
+      .causal_conv1d = causal_conv1d<T>,
+      .gemv = gemv<T>,
+      .pack = pack<T>,
+      .gemm = gemm<T>,
+      .gemv_row_major = gemv_row_major<T>,
+      .gemm_row_major = gemm_row_major<T>,
+      .attention = attention<T>,
+  };
+}
+
+}  // namespace
+
+extern const Loops kLoops;
+const Loops kLoops = {ONNX_IRON_TEXT(ONNX_IRON_PATH),
+                      typed<float>(),
+                      typed<bf16>(),
+                      {.attention_fold = attention_fold, .divide = divide}};
+
+}  // namespace ONNX_IRON_PATH
+}  // namespace onnx_iron

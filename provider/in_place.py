@@ -1,0 +1,50 @@
+"""Which kernels may write an output over an input."""
+
+from __future__ import annotations
+
+from onnx_iron.provider.lowering import Lowering, Step
+
+# Output and input of the kernels that update a state.
+UPDATES = {"SliceScatter": ((0, 0),), "CausalConv1d": ((1, 2),)}
+
+ELEMENTWISE = frozenset(
+    {
+        *("Abs", "Copy", "Erf", "Exp", "GELU", "Neg", "Reciprocal", "Relu", "SiLU", "Sigmoid"),
+        *("Sqrt", "Tanh"),
+        *("Add", "Div", "Max", "Min", "Mod", "Mul", "Pow", "Sub", "Where"),
+    }
+)
+
+
+def candidates(step: Step, output: int, lowering: Lowering) -> list[int]:
+    """The inputs whose bytes the output may take: of its size, and read by no other operand."""
+    if step.op in UPDATES:
+        inputs = [given for made, given in UPDATES[step.op] if made == output]
+    elif step.op in ELEMENTWISE:
+        inputs = list(range(len(step.inputs)))
+    else:
+        return []
+    spec = lowering.specs[step.outputs[output]]
+    return [
+        index
+        for index in inputs
+        if index < len(step.inputs)
+        and (name := step.inputs[index]) is not None
+        and lowering.specs[name] == spec
+        and _reads_alone(step, index, lowering)
+    ]
+
+
+def _reads_alone(step: Step, index: int, lowering: Lowering) -> bool:
+    """Whether the other operands that share the input's bytes, if any, are the very same value,
+    read element by element."""
+    own = step.inputs[index]
+    assert own is not None
+    root, offset = lowering.resolve(own)
+    for other, name in enumerate(step.inputs):
+        if other == index or name is None or lowering.resolve(name)[0] != root:
+            continue
+        same = lowering.resolve(name)[1] == offset and lowering.specs[name] == lowering.specs[own]
+        if not same or step.op not in ELEMENTWISE:
+            return False
+    return True

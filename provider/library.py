@@ -1,0 +1,110 @@
+"""The native library: where it is, and the functions of it that Python calls."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from ctypes import c_bool, c_char, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
+from pathlib import Path
+
+NAME = "libonnx_iron.so"
+VARIABLE = "ONNX_IRON_LIBRARY"
+
+
+class Attribute(ctypes.Structure):
+    """One attribute of a kernel's node; ``kind`` says which of the others holds it."""
+
+    _fields_ = (
+        ("name", c_char_p),
+        ("kind", c_int32),
+        ("integer", c_int64),
+        ("real", c_float),
+        ("text", c_char_p),
+        ("integers", ctypes.POINTER(c_int64)),
+        ("count", c_size_t),
+    )
+
+
+class Operand(ctypes.Structure):
+    """Dtype and shape of a kernel's operand; dtype 0 is an omitted one."""
+
+    _fields_ = (
+        ("dtype", c_int32),
+        ("rank", c_int32),
+        ("shape", ctypes.POINTER(c_int64)),
+    )
+
+
+# The planner: (request, question, its length) -> 0.
+Planner = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
+
+
+def get_library_path() -> str:
+    """Absolute path of the native library, as onnxruntime wants it for registration.
+
+    It is the file named by the environment variable ``ONNX_IRON_LIBRARY``, or the installed one, or
+    the newest under ``build/`` in a checkout.
+
+    Raises:
+        FileNotFoundError: no such file, with the command that builds it.
+    """
+    named = os.environ.get(VARIABLE)
+    if named:
+        if not Path(named).is_file():
+            raise FileNotFoundError(f"{VARIABLE} is {named!r}, and there is no such file")
+        return str(Path(named).resolve())
+    package = Path(__file__).resolve().parent.parent
+    found = [package / NAME] if (package / NAME).is_file() else []
+    found += sorted(package.glob(f"build/**/{NAME}"), key=lambda path: path.stat().st_mtime)[-1:]
+    if not found:
+        raise FileNotFoundError(
+            f"{NAME} is neither in {package} nor under {package / 'build'}; "
+            "`cmake -B build && cmake --build build` in the checkout builds it"
+        )
+    return str(found[0])
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The native library with its functions' types declared."""
+    loaded = ctypes.CDLL(get_library_path())
+    shape = ctypes.POINTER(c_int64)
+    numbers = ctypes.POINTER(c_int32)
+    attributes = (ctypes.POINTER(Attribute), c_size_t)
+    operands = (ctypes.POINTER(Operand), c_size_t)
+    functions: dict[str, tuple[object, tuple[object, ...]]] = {
+        "set_planner": (None, (Planner,)),
+        "request_fail": (None, (c_void_p, c_char_p)),
+        "request_claim": (None, (c_void_p, ctypes.POINTER(c_size_t), c_size_t)),
+        "program_output": (c_bool, (c_void_p, c_size_t, c_int32, c_int32, shape)),
+        "program_constant": (c_int32, (c_void_p, c_void_p, c_size_t)),
+        "program_value": (
+            c_int32,
+            (c_void_p, c_int32, c_int32, shape, c_int32, c_size_t, c_size_t),
+        ),
+        "program_step": (
+            c_bool,
+            (c_void_p, c_char_p, c_char_p, numbers, c_size_t, numbers, c_size_t, *attributes),
+        ),
+        "program_pair": (c_bool, (c_void_p, c_size_t, c_size_t)),
+        "kernel_create": (
+            c_int,
+            (
+                *(c_char_p, *operands, *operands, *attributes),
+                *(ctypes.POINTER(c_void_p), ctypes.POINTER(c_char), c_size_t),
+            ),
+        ),
+        "kernel_destroy": (None, (c_void_p,)),
+        "programs_compiled": (c_size_t, ()),
+    }
+    for name, (result, arguments) in functions.items():
+        function = getattr(loaded, f"onnx_iron_{name}")
+        function.restype = result
+        function.argtypes = arguments
+    return loaded
+
+
+def programs_compiled() -> int:
+    """How many programs were compiled in this process."""
+    return int(library().onnx_iron_programs_compiled())

@@ -1,0 +1,197 @@
+"""Nodes become steps: calls of a kernel, and views of a value that need none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, TypeAlias
+
+import numpy as np
+from onnx_iron.provider.graph import Graph, Node
+from onnx_iron.provider.specs import Array, Shape, Spec
+
+MOST_BYTES = 1 << 47
+
+Attributes: TypeAlias = Mapping[str, int | float | str | Sequence[int]]
+
+
+class Refused(Exception):  # noqa: N818 - a refusal is an answer, caught where a node is lowered
+    """Why a node can't be run."""
+
+
+@dataclass
+class Step:
+    """One call of a kernel. An omitted input is None."""
+
+    name: str
+    op: str
+    inputs: list[str | None]
+    outputs: list[str]
+    attributes: Attributes
+
+
+@dataclass(frozen=True)
+class View:
+    """A value that is a part of another's bytes."""
+
+    base: str
+    offset: int
+
+
+@dataclass
+class Lowering:
+    """What nodes have become so far.
+
+    Attributes:
+        specs: dtype and shape of every value met.
+        integers: contents of the small integer constants.
+        steps: calls of kernels, in order.
+        views: values without bytes of their own.
+        literals: constants that the program itself brings.
+    """
+
+    specs: dict[str, Spec] = field(default_factory=dict)
+    integers: dict[str, Array] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    views: dict[str, View] = field(default_factory=dict)
+    literals: dict[str, Array] = field(default_factory=dict)
+
+    def fresh(self, like: str, spec: Spec) -> str:
+        """A new value's name."""
+        number = len(self.specs)
+        while (name := f"{like}#{number}") in self.specs:
+            number += 1
+        self.specs[name] = spec
+        return name
+
+    def resolve(self, name: str) -> tuple[str, int]:
+        """The value whose bytes hold this one, and where in them it begins."""
+        offset = 0
+        while name in self.views:
+            view = self.views[name]
+            offset += view.offset
+            name = view.base
+        return name, offset
+
+
+class Operation:
+    """A node that is being lowered: what a rule reads from, and writes to."""
+
+    def __init__(self, node: Node, lowering: Lowering) -> None:
+        self.node = node
+        self._lowering = lowering
+
+    # -- what the node has ------------------------------------------------------------------
+
+    @property
+    def input_count(self) -> int:
+        """Number of inputs, without omitted ones at the end."""
+        names = self.node.inputs
+        while names and not names[-1]:
+            names = names[:-1]
+        return len(names)
+
+    @property
+    def output_count(self) -> int:
+        """Number of outputs, without omitted ones at the end."""
+        names = self.node.outputs
+        while names and not names[-1]:
+            names = names[:-1]
+        return len(names)
+
+    def has(self, index: int) -> bool:
+        """Whether the node has this input."""
+        return index < len(self.node.inputs) and bool(self.node.inputs[index])
+
+    def input(self, index: int) -> str:
+        """The name of an input that must be there."""
+        if not self.has(index):
+            self.refuse(f"input {index} is missing")
+        return self.node.inputs[index]
+
+    def spec(self, index: int) -> Spec:
+        """Dtype and shape of an input."""
+        name = self.input(index)
+        spec = self._lowering.specs.get(name)
+        if spec is None:
+            self.refuse(f"dtype or rank of input '{name}' is not known, or no kernel has it")
+        return spec
+
+    def integers(self, index: int, attribute: str = "") -> list[int] | None:
+        """The elements of a constant integer input, or of the attribute that older opsets have in
+        its place; None where the node has neither."""
+        if self.has(index):
+            name = self.node.inputs[index]
+            if name not in self._lowering.integers:
+                self.refuse(f"input {index} '{name}' is no small integer constant")
+            return [int(i) for i in self._lowering.integers[name].reshape(-1)]
+        found = self.node.attributes.get(attribute) if attribute else None
+        return None if found is None else [int(i) for i in found]
+
+    def attribute(self, name: str, otherwise: Any = None) -> Any:
+        """The value of an attribute."""
+        return self.node.attributes.get(name, otherwise)
+
+    def axis(self, default: int, rank: int) -> int:
+        """The attribute ``axis``, counted from the front."""
+        axis = int(self.attribute("axis", default))
+        return self.from_front(axis, rank)
+
+    def from_front(self, axis: int, rank: int) -> int:
+        """An axis counted from the front."""
+        if not -rank <= axis < max(rank, 1):
+            self.refuse(f"axis {axis} is out of range for rank {rank}")
+        return axis % rank if rank else 0
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Give the node up."""
+        raise Refused(reason)
+
+    def require(self, holds: bool, reason: str) -> None:
+        """Give the node up unless a condition holds."""
+        if not holds:
+            raise Refused(reason)
+
+    # -- what it becomes --------------------------------------------------------------------
+
+    def output(self, spec: Spec, index: int = 0) -> str:
+        """The name of an output, which gets its type; a fresh one where the node omits it."""
+        self.require(spec.bytes < MOST_BYTES, f"an output is {spec}: too big")
+        names = self.node.outputs
+        if index < len(names) and names[index]:
+            self._lowering.specs[names[index]] = spec
+            return names[index]
+        return self._lowering.fresh(self.node.name or self.node.op_type, spec)
+
+    def temporary(self, spec: Spec) -> str:
+        """A value between two steps of this node."""
+        return self._lowering.fresh(self.node.name or self.node.op_type, spec)
+
+    def literal(self, array: Array) -> str:
+        """A constant of the program's own."""
+        array = np.ascontiguousarray(array)
+        name = self._lowering.fresh("literal", Spec(array.shape, array.dtype))
+        self._lowering.literals[name] = array
+        return name
+
+    def step(
+        self, op: str, inputs: Sequence[str | None], outputs: Sequence[str], **attributes: Any
+    ) -> None:
+        """Call a kernel."""
+        name = self.node.name or self.node.outputs[0]
+        self._lowering.steps.append(Step(name, op, list(inputs), list(outputs), attributes))
+
+    def view(self, base: str, shape: Shape, offset: int = 0) -> None:
+        """Make the output a part of another value's bytes."""
+        output = self.output(Spec(shape, self._lowering.specs[base].dtype))
+        self._lowering.views[output] = View(base, offset)
+        if base in self._lowering.integers and offset == 0:
+            whole = self._lowering.integers[base]
+            if whole.size == Spec(shape, whole.dtype).elements:
+                self._lowering.integers[output] = whole.reshape(shape)
+
+
+def start(graph: Graph) -> Lowering:
+    """A lowering that knows the contents of the graph's integer constants."""
+    integers = {v.name: v.data for v in graph.values.values() if v.data is not None}
+    return Lowering(integers=integers)

@@ -1,0 +1,49 @@
+#include "provider/native/planner.h"
+
+#include <atomic>
+#include <chrono>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+namespace onnx_iron {
+namespace {
+
+std::atomic<Planner> current_planner{nullptr};
+std::atomic<int> questions_being_answered{0};
+
+// Counts a question for as long as it lives. No lock is held while Python works: a thread that
+// waits for one could hold Python's own.
+struct Question {
+  Question() { ++questions_being_answered; }
+  ~Question() { --questions_being_answered; }
+};
+
+}  // namespace
+
+void Request::fail(std::string message) {
+  if (failed) return;
+  failed = true;
+  failure = std::move(message);
+}
+
+void set_planner(Planner planner) {
+  current_planner = planner;
+  if (planner != nullptr) return;
+  while (questions_being_answered > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+void ask(Request& request) {
+  Question question;
+  Planner planner = current_planner;
+  if (planner == nullptr) {
+    throw std::invalid_argument(
+        "onnx-iron: there is no planner: either the library was registered without "
+        "onnx_iron.register(), or Python is shutting down");
+  }
+  int result = planner(&request, request.question.data(), request.question.size());
+  if (result != 0) request.fail("onnx-iron: the planner failed without a message");
+  if (request.failed) throw std::invalid_argument(request.failure);
+}
+
+}  // namespace onnx_iron

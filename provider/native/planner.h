@@ -1,0 +1,36 @@
+// The questions that native code asks Python: which nodes to claim, how to compile a subgraph.
+// Python answers through the functions of planner_api.h while the question is being asked.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "provider/native/program.h"
+
+namespace onnx_iron {
+
+struct Request {
+  // What to ask: an object with a member "kind".
+  std::string question;
+  // Answers. A failure is a text for the user.
+  bool failed = false;
+  std::string failure;
+  std::vector<std::vector<size_t>> claims;
+  // Where the question is about a program, an empty one to fill in.
+  std::unique_ptr<Program> program;
+
+  void fail(std::string message);
+};
+
+// Python's side: returns 0, or something else after a failure.
+using Planner = int (*)(void* request, const char* question, size_t length);
+
+// null takes the planner away, and waits for the questions that it is still answering.
+void set_planner(Planner planner);
+
+// Throws std::invalid_argument with the failure, if there is one.
+void ask(Request& request);
+
+}  // namespace onnx_iron

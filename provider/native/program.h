@@ -1,0 +1,96 @@
+// A compiled subgraph for one set of input shapes: steps in order, each with its kernel and with
+// the places of its operands, and how much memory a call needs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/kernel.h"
+#include "provider/native/frame.h"
+
+namespace onnx_iron {
+
+// What holds a value: an input or an output of the subgraph, the call's arena, or bytes that the
+// program owns.
+enum class Place : int32_t { kInput = 0, kOutput = 1, kArena = 2, kConstant = 3 };
+
+struct Location {
+  Place place = Place::kArena;
+  size_t index = 0;
+  size_t offset = 0;
+};
+
+// A tensor at the border of the subgraph.
+struct Border {
+  DType dtype = DType::kFloat32;
+  Shape shape;
+
+  size_t bytes() const;
+};
+
+class Program {
+ public:
+  // The border is known before the steps; outputs are filled in by set_output.
+  Program(std::vector<Border> inputs, size_t outputs);
+
+  void set_output(size_t index, Border border);
+  // Copies the bytes; returns the constant's index.
+  size_t add_constant(const void* data, size_t bytes);
+  // Returns the value's number. Throws std::invalid_argument where the value does not fit into its
+  // place.
+  size_t add_value(Operand operand, Location location);
+  // Makes the step's kernel; kOmitted stands for an omitted input.
+  void add_step(std::string name, std::string op, const std::vector<int32_t>& inputs,
+                const std::vector<int32_t>& outputs, Attributes attributes);
+  // Allows output and input to be one buffer.
+  void add_pair(size_t input, size_t output);
+  // Checks that every output is declared. Nothing changes afterwards.
+  void finish();
+
+  static constexpr int32_t kOmitted = -1;
+
+  const std::vector<Border>& inputs() const { return inputs_; }
+  const std::vector<Border>& outputs() const { return outputs_; }
+
+  // Runs the steps. `inputs` and `outputs` are the buffers at the border. An output's buffer may
+  // overlap those of the inputs numbered in `changing` in any way, and no others.
+  void run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
+           const std::vector<size_t>& changing, Threads& threads) const;
+
+ private:
+  struct Value {
+    Operand operand;
+    Location location;
+  };
+  struct Step {
+    std::string name;
+    std::string op;
+    std::unique_ptr<Kernel> kernel;
+    size_t first_input = 0;
+    size_t first_output = 0;
+  };
+
+  bool is_pair(size_t input, size_t output) const;
+  void bind(Frame& frame, const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
+            const std::vector<size_t>& changing) const;
+  void run_steps(const Frame& frame, Threads& threads) const;
+
+  std::vector<Border> inputs_;
+  std::vector<Border> outputs_;
+  std::vector<char> output_is_set_;
+  std::vector<Value> values_;
+  std::vector<std::unique_ptr<AlignedBytes>> constants_;
+  std::vector<Step> steps_;
+  std::vector<Location> step_inputs_;  // every step's inputs, one step after the other
+  std::vector<char> step_input_present_;
+  std::vector<Location> step_outputs_;
+  std::vector<char> pairs_;  // inputs x outputs
+  size_t arena_bytes_ = 0;
+  size_t scratch_bytes_ = 0;
+  mutable FramePool frames_;
+};
+
+}  // namespace onnx_iron

@@ -1,0 +1,41 @@
+// The execution provider: one for each session that asks for it, made by a factory that lives as
+// long as the library is registered.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "provider/native/ort_api.h"
+#include "provider/native/planner.h"
+
+namespace onnx_iron {
+
+inline constexpr char kProviderName[] = "IronExecutionProvider";
+
+class Provider : public ort::EpTable {
+ public:
+  using Options = std::vector<std::pair<std::string, std::string>>;
+
+  // Asks Python whether the options are good.
+  explicit Provider(const Options& options);
+
+ private:
+  void claim(const ort::Graph* graph, ort::SupportInfo* support);
+  void compile(const ort::Graph* graph, const ort::Node* fused_node, ort::ComputeTable** compute);
+  std::string begin_question(const char* kind) const;
+
+  // Members that every question begins with.
+  std::string identity_;
+  // What is wrong with the options, or went wrong in a claim. onnxruntime would drop an error of
+  // GetCapability, and its Python side answers one of CreateEp with a session on another provider:
+  // so it is kept until Compile can report it.
+  std::string failure_;
+};
+
+class ProviderFactory : public ort::FactoryTable {
+ public:
+  ProviderFactory();
+};
+
+}  // namespace onnx_iron

@@ -1,0 +1,158 @@
+#include "provider/native/subgraph.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "provider/native/planner.h"
+#include "provider/native/pool_threads.h"
+#include "provider/native/status.h"
+
+namespace onnx_iron {
+
+std::atomic<size_t> programs_compiled{0};
+
+namespace {
+
+std::string text_of(const int64_t* dims, size_t rank) {
+  std::string text = "(";
+  for (size_t i = 0; i < rank; ++i) {
+    if (i > 0) text += ", ";
+    text += std::to_string(dims[i]);
+  }
+  return text + (rank == 1 ? ",)" : ")");
+}
+
+DType dtype_of(const ValueType& type) { return static_cast<DType>(type.dtype); }
+
+}  // namespace
+
+Subgraph::Subgraph(std::string question, const std::vector<const ort::ValueInfo*>& inputs,
+                   size_t outputs)
+    : question_(std::move(question)), outputs_(outputs) {
+  CreateState = [](ort::ComputeTable* self, ort::ComputeContext*, void** state) -> ort::Status* {
+    *state = self;
+    return nullptr;
+  };
+  Compute = [](ort::ComputeTable* self, void*, ort::KernelContext* context) {
+    return guarded([&] { static_cast<Subgraph*>(self)->run(context); });
+  };
+  ReleaseState = [](ort::ComputeTable*, void*) {};
+
+  bool is_static = true;
+  std::vector<Border> borders;
+  for (const ort::ValueInfo* input : inputs) {
+    ValueType type = type_of(input);
+    is_static = is_static && type.is_static();
+    borders.push_back({dtype_of(type), type.dims});
+    types_.push_back(std::move(type));
+    names_.push_back(name_of(input));
+    if (is_constant(input)) {
+      constant_inputs_.push_back(names_.size() - 1);
+    } else {
+      changing_inputs_.push_back(names_.size() - 1);
+    }
+  }
+  if (is_static) {
+    static_program_ = compile(std::move(borders));
+    question_ = {};
+  }
+}
+
+std::shared_ptr<const Program> Subgraph::compile(std::vector<Border> inputs) const {
+  Request request;
+  JsonWriter shapes;
+  shapes.begin_array();
+  for (const Border& input : inputs) shapes.array(input.shape);
+  shapes.end_array();
+  request.question = question_ + ",\"shapes\":" + shapes.text() + "}";
+  request.program = std::make_unique<Program>(std::move(inputs), outputs_);
+  ask(request);
+  request.program->finish();
+  ++programs_compiled;
+  return std::move(request.program);
+}
+
+bool Subgraph::fits(const Program& program, const std::vector<Input>& inputs) const {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Shape& shape = program.inputs()[i].shape;
+    if (inputs[i].rank != shape.size() || !std::equal(shape.begin(), shape.end(), inputs[i].dims)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::shared_ptr<const Program> Subgraph::program_for(const std::vector<Input>& inputs) {
+  if (static_program_ != nullptr) {
+    if (fits(*static_program_, inputs)) return static_program_;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const Shape& shape = static_program_->inputs()[i].shape;
+      if (inputs[i].rank == shape.size() &&
+          std::equal(shape.begin(), shape.end(), inputs[i].dims)) {
+        continue;
+      }
+      throw std::invalid_argument(
+          "onnx-iron: '" + names_[i] + "' has shape " + text_of(inputs[i].dims, inputs[i].rank) +
+          ", expected " + text_of(shape.data(), shape.size()) + " as the model declares it");
+    }
+  }
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& program : programs_) {
+      if (fits(*program, inputs)) return program;
+    }
+  }
+  std::vector<Border> borders;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    borders.push_back(
+        {dtype_of(types_[i]), Shape(inputs[i].dims, inputs[i].dims + inputs[i].rank)});
+  }
+  std::shared_ptr<const Program> program = compile(std::move(borders));
+  std::lock_guard lock(mutex_);
+  if (programs_.size() == kMaxPrograms) programs_.erase(programs_.begin());
+  programs_.push_back(program);
+  return program;
+}
+
+void Subgraph::read_input(const ort::KernelContext* context, size_t index, Input& input,
+                          const void*& data) const {
+  const ort::Value* value = nullptr;
+  check(ort::KernelContext_GetInput(context, index, &value));
+  if (value == nullptr) {
+    throw std::invalid_argument("onnx-iron: '" + names_[index] + "' has no value");
+  }
+  int32_t dtype = 0;
+  check(ort::GetTensorElementTypeAndShapeDataReference(value, &dtype, &input.dims, &input.rank));
+  if (dtype != types_[index].dtype) {
+    throw std::invalid_argument("onnx-iron: '" + names_[index] + "' has dtype " +
+                                std::to_string(dtype) + ", expected " +
+                                std::to_string(types_[index].dtype));
+  }
+  check(ort::GetTensorData(value, &data));
+}
+
+void Subgraph::run(ort::KernelContext* context) {
+  std::call_once(constants_read_, [&] {
+    std::vector<const void*> constants(types_.size());
+    std::vector<Input> shapes(types_.size());
+    for (size_t i : constant_inputs_) read_input(context, i, shapes[i], constants[i]);
+    constants_ = std::move(constants);
+    constant_shapes_ = std::move(shapes);
+  });
+  std::vector<const void*> inputs = constants_;
+  std::vector<Input> shapes = constant_shapes_;
+  for (size_t i : changing_inputs_) read_input(context, i, shapes[i], inputs[i]);
+  std::shared_ptr<const Program> program = program_for(shapes);
+
+  std::vector<void*> outputs(outputs_);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Shape& shape = program->outputs()[i].shape;
+    ort::Value* value = nullptr;
+    check(ort::KernelContext_GetOutput(context, i, shape.data(), shape.size(), &value));
+    check(ort::GetTensorMutableData(value, &outputs[i]));
+  }
+  PoolThreads threads(context);
+  program->run(inputs, outputs, changing_inputs_, threads);
+}
+
+}  // namespace onnx_iron

@@ -1,0 +1,58 @@
+// A fused node: its programs, one for each set of input shapes it has met, and its runs.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "provider/native/describe.h"
+#include "provider/native/ort_api.h"
+#include "provider/native/program.h"
+
+namespace onnx_iron {
+
+// How many programs were compiled in this process.
+extern std::atomic<size_t> programs_compiled;
+
+class Subgraph : public ort::ComputeTable {
+ public:
+  // `question` is the JSON object of a "compile" question without its end; the shapes follow it.
+  // With static shapes it is compiled here, otherwise at the first call.
+  Subgraph(std::string question, const std::vector<const ort::ValueInfo*>& inputs, size_t outputs);
+
+  void run(ort::KernelContext* context);
+
+ private:
+  // An input as it comes with a call. onnxruntime owns the dims.
+  struct Input {
+    const int64_t* dims = nullptr;
+    size_t rank = 0;
+  };
+
+  std::shared_ptr<const Program> compile(std::vector<Border> inputs) const;
+  std::shared_ptr<const Program> program_for(const std::vector<Input>& inputs);
+  // Whether the program was compiled for these shapes.
+  bool fits(const Program& program, const std::vector<Input>& inputs) const;
+  void read_input(const ort::KernelContext* context, size_t index, Input& input,
+                  const void*& data) const;
+
+  static constexpr size_t kMaxPrograms = 32;
+
+  std::string question_;
+  size_t outputs_;
+  std::vector<ValueType> types_;
+  std::vector<std::string> names_;
+  std::vector<size_t> constant_inputs_;
+  std::vector<size_t> changing_inputs_;
+  std::shared_ptr<const Program> static_program_;
+  std::mutex mutex_;  // of programs_, held for look-ups only
+  std::vector<std::shared_ptr<const Program>> programs_;
+  // Constants stay where they are as long as the session lives: they are read once.
+  std::once_flag constants_read_;
+  std::vector<const void*> constants_;
+  std::vector<Input> constant_shapes_;
+};
+
+}  // namespace onnx_iron

@@ -1,0 +1,56 @@
+"""Opening the ONNX files of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import onnxruntime
+from onnx_iron.provider.placement import RECORDING
+from onnx_iron.provider.registration import EP_NAME, register
+from onnx_iron.provider.weights import check_weights
+
+
+def model_files(path: Path) -> dict[str, Path]:
+    """The files of a model by role: "model" for a single one, else "prefill" and "decode".
+
+    Raises:
+        FileNotFoundError: none is there.
+    """
+    if path.is_file():
+        return {"model": path}
+    found = {role: path / f"{role}.onnx" for role in ("prefill", "decode")}
+    found = {role: file for role, file in found.items() if file.is_file()}
+    if not found:
+        what = "holds neither prefill.onnx nor decode.onnx" if path.is_dir() else "is not there"
+        raise FileNotFoundError(f"Session: {path} {what}")
+    return found
+
+
+def open_session(
+    file: Path,
+    provider: str,
+    options: Mapping[str, str],
+    session_options: onnxruntime.SessionOptions | None,
+) -> onnxruntime.InferenceSession:
+    """Open a file on a provider, "iron" or "stock".
+
+    Raises:
+        FileNotFoundError: the weights file is not there.
+        ValueError: the weights file is too short, or the file is no model.
+    """
+    if session_options is None:
+        session_options = onnxruntime.SessionOptions()
+        session_options.add_session_config_entry(RECORDING, "1")
+    providers = ["CPUExecutionProvider"]
+    given: list[dict[str, str]] = [{}]
+    if provider == "iron":
+        register()
+        providers, given = [EP_NAME, *providers], [dict(options), *given]
+    try:
+        return onnxruntime.InferenceSession(
+            str(file), session_options, providers=providers, provider_options=given
+        )
+    except Exception:
+        check_weights(file)
+        raise

@@ -1,0 +1,144 @@
+"""Where each node of a session's model runs, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import onnxruntime
+from onnx_iron.provider.records import Record, recall
+from onnx_iron.provider.registration import EP_NAME
+
+RECORDING = "session.record_ep_graph_assignment_info"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A node: which provider runs it, on which device, and why it is not ours if it isn't."""
+
+    name: str
+    domain: str
+    op_type: str
+    provider: str
+    device: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The nodes of a session's model.
+
+    Attributes:
+        rows: the nodes as onnxruntime runs them.
+        replaced: nodes that the provider left and that are not there any more: onnxruntime put
+            their function's body, or something else, in their place.
+    """
+
+    rows: tuple[Row, ...]
+    replaced: tuple[Row, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether IronExecutionProvider runs every node."""
+        return all(row.provider == EP_NAME for row in self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Counts by provider and device, and all rows, for a machine to read."""
+        return {
+            "counts": {" ".join(key): count for key, count in self._counts().items()},
+            "nodes": [asdict(row) for row in self.rows],
+            "replaced": [asdict(row) for row in self.replaced],
+        }
+
+    def _counts(self) -> Counter[tuple[str, str]]:
+        return Counter((row.provider, row.device) for row in self.rows)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{count:6} nodes on {provider} ({device})"
+            for (provider, device), count in self._counts().most_common()
+        ]
+        for what, rows in (("left", self.rows), ("replaced", self.replaced)):
+            names: dict[tuple[str, str], list[str]] = {}
+            for row in rows:
+                if row.reason:
+                    op = f"{row.domain}.{row.op_type}" if row.domain else row.op_type
+                    names.setdefault((op, row.reason), []).append(row.name)
+            for (op, reason), found in names.items():
+                some = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
+                lines.append(f"{len(found):6} {op} {what}: {reason} ({some})")
+        return "\n".join(lines)
+
+
+def placement(session: onnxruntime.InferenceSession) -> Placement:
+    """Where each node of a session runs.
+
+    With the session option ``session.record_ep_graph_assignment_info`` set to ``"1"``
+    (``onnx_iron.Session`` sets it) this is onnxruntime's own record. Without it, it is what the
+    provider decided about the latest model with the same graph name, inputs and outputs, among the
+    last 64 that this process opened; nodes that other providers fused are then listed apart.
+
+    Raises:
+        LookupError: nothing is known about the session.
+    """
+    meta = session.get_modelmeta()
+    key = (
+        meta.graph_name,
+        tuple(item.name for item in session.get_inputs()),
+        tuple(item.name for item in session.get_outputs()),
+    )
+    record = recall(key) if EP_NAME in session.get_providers() else None
+    try:
+        assigned = session.get_provider_graph_assignment_info()
+    except Exception:  # not recorded; onnxruntime's exceptions have no common base
+        assigned = []
+    if assigned:
+        rows = _from_onnxruntime(assigned, record)
+        return Placement(tuple(rows), tuple(_replaced(rows, record)))
+    if record is None:
+        raise LookupError(
+            "nothing is known about where this session's nodes run: open it with providers="
+            f"[{EP_NAME!r}, ...] in this process, or with the session option {RECORDING!r} "
+            "set to '1'"
+        )
+    rows = _from_record(record)
+    return Placement(tuple(rows), tuple(_replaced(rows, record)))
+
+
+def _from_onnxruntime(assigned: Sequence[Any], record: Record | None) -> list[Row]:
+    left = record.left if record else {}
+    device = record.device if record else "cpu"
+    rows = []
+    for subgraph in assigned:
+        ours = subgraph.ep_name == EP_NAME
+        for node in subgraph.get_nodes():
+            decision = None if ours else left.get((node.name, node.op_type))
+            reason = "" if decision is None else decision.reason
+            where = device if ours else _device(subgraph.ep_name)
+            rows.append(Row(node.name, node.domain, node.op_type, subgraph.ep_name, where, reason))
+    return rows
+
+
+def _from_record(record: Record) -> list[Row]:
+    rows = []
+    for decision in record.decisions:
+        node = decision.node
+        provider = EP_NAME if decision.taken else node.provider or "another provider"
+        device = record.device if decision.taken else _device(provider)
+        rows.append(Row(node.name, node.domain, node.op_type, provider, device, decision.reason))
+    return rows
+
+
+def _replaced(rows: Sequence[Row], record: Record | None) -> list[Row]:
+    there = {(row.name, row.op_type) for row in rows}
+    return [
+        Row(name, decision.node.domain, op_type, "", "", decision.reason)
+        for (name, op_type), decision in (record.left if record else {}).items()
+        if (name, op_type) not in there
+    ]
+
+
+def _device(provider: str) -> str:
+    return "cpu" if provider.startswith("CPU") else "not known"

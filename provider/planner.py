@@ -1,0 +1,76 @@
+"""Answers the native side's questions: options, claims, programs."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import json
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from onnx_iron.provider.claim import decide, group
+from onnx_iron.provider.graph import read_graph
+from onnx_iron.provider.kernel_check import encode
+from onnx_iron.provider.library import Planner, library
+from onnx_iron.provider.options import OptionError, read_options
+from onnx_iron.provider.program import CompileError, Writer, compile_program
+from onnx_iron.provider.records import remember
+
+
+def open_provider(request: int, question: Mapping[str, Any]) -> None:
+    """A session asks for the provider: check its options."""
+    read_options(question["options"])
+
+
+def claim(request: int, question: Mapping[str, Any]) -> None:
+    """onnxruntime offers a graph's nodes."""
+    graph = read_graph(question["graph"])
+    decisions = decide(graph)
+    if not graph.nested:
+        device = read_options(question["options"]).device
+        remember(question["provider"], device, graph, decisions)
+    taken = {decision.node.index for decision in decisions if decision.taken}
+    for nodes in group(graph.nodes, taken):
+        array = (ctypes.c_size_t * len(nodes))(*nodes)
+        library().onnx_iron_request_claim(request, array, len(nodes))
+
+
+def compile_subgraph(request: int, question: Mapping[str, Any]) -> None:
+    """A claimed group is to become a program for given shapes."""
+    graph = read_graph(question["graph"])
+    shapes = [tuple(shape) for shape in question["shapes"]]
+    Writer(request, compile_program(graph, shapes)).write()
+
+
+ANSWERS = {"open": open_provider, "claim": claim, "compile": compile_subgraph}
+
+
+def answer(request: int, text: int, length: int) -> int:
+    """The planner as C calls it: no exception comes out, a failure is told to the request."""
+    try:
+        question = json.loads(ctypes.string_at(text, length))
+        ANSWERS[question["kind"]](request, question)
+    except (OptionError, CompileError) as error:
+        library().onnx_iron_request_fail(request, encode(str(error)))
+    except BaseException as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        message = (
+            f"onnx-iron's planner failed with {type(error).__name__}: {error} "
+            f"(in {where.name}, {where.filename}:{where.lineno}); please report this"
+        )
+        library().onnx_iron_request_fail(request, encode(message))
+    return 0
+
+
+_callback = Planner(answer)
+
+
+def install() -> None:
+    """Give the native side its planner, until the interpreter exits."""
+    library().onnx_iron_set_planner(_callback)
+    atexit.register(_remove)
+
+
+def _remove() -> None:
+    library().onnx_iron_set_planner(Planner())

@@ -1,0 +1,61 @@
+"""What the planner decided about the latest models, for the placement report."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from onnx_iron.provider.claim import Decision
+from onnx_iron.provider.graph import Graph
+
+# Graph name, names of the inputs, names of the outputs.
+Key: TypeAlias = "tuple[str, tuple[str, ...], tuple[str, ...]]"
+
+KEPT = 64
+
+
+@dataclass
+class Record:
+    """Decisions about one session's graph.
+
+    Attributes:
+        provider: the native provider's number; each session has its own.
+        device: what runs the taken nodes.
+        decisions: the latest ones. onnxruntime asks several times while it takes a graph apart.
+        left: the nodes that were ever left, by name and operator.
+    """
+
+    provider: int
+    device: str
+    decisions: Sequence[Decision] = ()
+    left: dict[tuple[str, str], Decision] = field(default_factory=dict)
+
+
+_records: OrderedDict[Key, Record] = OrderedDict()
+_lock = threading.Lock()
+
+
+def remember(provider: int, device: str, graph: Graph, decisions: Sequence[Decision]) -> None:
+    """Keep the decisions about a graph, the latest 64 graphs."""
+    key = (graph.name, graph.inputs, graph.outputs)
+    with _lock:
+        record = _records.get(key)
+        if record is None or record.provider != provider:
+            record = Record(provider, device)
+        _records[key] = record
+        _records.move_to_end(key)
+        record.decisions = decisions
+        for decision in decisions:
+            if not decision.taken and not decision.node.provider:
+                record.left[decision.node.name, decision.node.op_type] = decision
+        while len(_records) > KEPT:
+            _records.popitem(last=False)
+
+
+def recall(key: Key) -> Record | None:
+    """The latest decisions about a graph."""
+    with _lock:
+        return _records.get(key)

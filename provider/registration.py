@@ -1,0 +1,53 @@
+"""Makes the execution provider known to onnxruntime."""
+
+from __future__ import annotations
+
+import threading
+
+import onnxruntime
+from onnx_iron.provider import planner
+from onnx_iron.provider.library import get_library_path
+
+EP_NAME = "IronExecutionProvider"
+REGISTRATION_NAME = "onnx_iron"
+
+_lock = threading.Lock()
+_registered = False
+
+
+def register() -> None:
+    """Register the provider with onnxruntime; once is enough, more do no harm.
+
+    After it, ``InferenceSession(path, providers=["IronExecutionProvider",
+    "CPUExecutionProvider"])`` works, and so does ``SessionOptions.add_provider_for_devices``.
+
+    Raises:
+        FileNotFoundError: the native library is not there.
+        RuntimeError: onnxruntime is too old, or does not take the library.
+    """
+    global _registered
+    with _lock:
+        if _registered:
+            return
+        planner.install()
+        path = get_library_path()
+        try:
+            onnxruntime.register_execution_provider_library(REGISTRATION_NAME, path)
+        except Exception as error:
+            if any(device.ep_name == EP_NAME for device in onnxruntime.get_ep_devices()):
+                pass  # somebody else registered it under the same name
+            else:
+                raise RuntimeError(
+                    f"onnxruntime {onnxruntime.__version__} does not take {path}: {error}"
+                ) from error
+        _registered = True
+
+
+def get_ep_name() -> str:
+    """The provider's name in onnxruntime."""
+    return EP_NAME
+
+
+def get_ep_names() -> list[str]:
+    """The names of all providers that the library has."""
+    return [EP_NAME]

@@ -1,0 +1,23 @@
+"""Which rule lowers a node."""
+
+from __future__ import annotations
+
+from onnx_iron.provider.graph import Node
+from onnx_iron.provider.iron_ops import DOMAIN, lower_iron
+from onnx_iron.provider.lowering import Lowering, Operation, Refused
+from onnx_iron.provider.standard_ops import RULES
+
+
+def lower(node: Node, lowering: Lowering) -> None:
+    """Turn a node into steps and views of ``lowering``.
+
+    Raises:
+        Refused: the node can't be run, and why.
+    """
+    operation = Operation(node, lowering)
+    if node.domain == DOMAIN:
+        lower_iron(operation)
+    elif node.domain == "" and node.op_type in RULES:
+        RULES[node.op_type](operation)
+    else:
+        raise Refused("there is no kernel for it")

@@ -1,0 +1,179 @@
+"""The order of a program's steps, and which of its outputs take an input's place.
+
+Every value lives in the bytes of its *root*: an input, a literal, or the output of a step. A root
+that is an output of the subgraph is written straight into that output's buffer. Where the buffer
+may be an input's own (a state updated in place), all other readers of the input come first.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from onnx_iron.provider.in_place import UPDATES, candidates
+from onnx_iron.provider.lowering import Lowering, Step
+
+
+@dataclass
+class Schedule:
+    """Steps in order.
+
+    Attributes:
+        steps: what to run.
+        placed: the roots that live in an output's buffer, with the output's number.
+        pairs: (input, output) numbers that may be one buffer.
+    """
+
+    steps: list[Step]
+    placed: dict[str, int]
+    pairs: list[tuple[int, int]]
+
+
+@dataclass
+class _Edges:
+    """Who must come before whom, by positions in the list of steps."""
+
+    lowering: Lowering
+    steps: Sequence[Step]
+    producer: dict[str, int] = field(default_factory=dict)
+    readers: dict[str, set[int]] = field(default_factory=dict)
+    after: dict[int, set[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for position, step in enumerate(self.steps):
+            self.producer.update(dict.fromkeys(step.outputs, position))
+        for position, step in enumerate(self.steps):
+            for name in step.inputs:
+                if name is not None:
+                    root = self.lowering.resolve(name)[0]
+                    self.readers.setdefault(root, set()).add(position)
+        for root, positions in self.readers.items():
+            if root in self.producer:
+                self.after.setdefault(self.producer[root], set()).update(positions)
+
+    def others_first(self, root: str, writer: int) -> bool:
+        """Put every other reader of ``root`` before ``writer``; False if some can't be."""
+        others = self.readers.get(root, set()) - {writer}
+        if others and others & self._descendants(writer):
+            return False
+        for reader in others:
+            self.after.setdefault(reader, set()).add(writer)
+        return True
+
+    def _descendants(self, position: int) -> set[int]:
+        seen: set[int] = set()
+        stack = [position]
+        while stack:
+            for later in self.after.get(stack.pop(), ()):
+                if later not in seen:
+                    seen.add(later)
+                    stack.append(later)
+        return seen
+
+    def order(self) -> list[int]:
+        """Positions in a valid order, as near as possible to the given one."""
+        waits = dict.fromkeys(range(len(self.steps)), 0)
+        for laters in self.after.values():
+            for later in laters:
+                waits[later] += 1
+        ready = [position for position, count in waits.items() if count == 0]
+        order = []
+        while ready:
+            position = heapq.heappop(ready)
+            order.append(position)
+            for later in self.after.get(position, ()):
+                waits[later] -= 1
+                if waits[later] == 0:
+                    heapq.heappush(ready, later)
+        return order
+
+
+def schedule(
+    lowering: Lowering, inputs: Sequence[str], constant: Sequence[bool], outputs: Sequence[str]
+) -> Schedule:
+    """Order the steps that the outputs need.
+
+    Args:
+        lowering: steps and views; gains a copy for each output that has no bytes of its own.
+        inputs: names of the subgraph's inputs.
+        constant: which of them never change.
+        outputs: names of its outputs.
+    """
+    placed = place_outputs(lowering, outputs)
+    steps = needed(lowering, placed)
+    edges = _Edges(lowering, steps)
+    numbers = {name: number for number, name in enumerate(inputs) if not constant[number]}
+    pairs = []
+    updates_first = sorted(
+        placed.items(), key=lambda item: steps[edges.producer[item[0]]].op not in UPDATES
+    )
+    for root, output in updates_first:
+        pairs += _pair(lowering, edges, numbers, placed, root, output)
+    return Schedule([steps[position] for position in edges.order()], placed, pairs)
+
+
+def place_outputs(lowering: Lowering, outputs: Sequence[str]) -> dict[str, int]:
+    """Give every output a root that is written into its buffer."""
+    made = {name for step in lowering.steps for name in step.outputs}
+    placed: dict[str, int] = {}
+    for number, name in enumerate(outputs):
+        root, _ = lowering.resolve(name)
+        same_size = lowering.specs[root].bytes == lowering.specs[name].bytes
+        if root not in made or root in placed or not same_size:
+            root = lowering.fresh(name, lowering.specs[name])
+            lowering.steps.append(Step(name, "Copy", [name], [root], {}))
+        placed[root] = number
+    return placed
+
+
+def needed(lowering: Lowering, placed: Mapping[str, int]) -> list[Step]:
+    """The steps that some output depends on."""
+    producer = {name: step for step in lowering.steps for name in step.outputs}
+    alive: set[int] = set()
+    stack = [producer[root] for root in placed]
+    while stack:
+        step = stack.pop()
+        if id(step) in alive:
+            continue
+        alive.add(id(step))
+        for name in step.inputs:
+            root = None if name is None else lowering.resolve(name)[0]
+            if root in producer:
+                stack.append(producer[root])
+    return [step for step in lowering.steps if id(step) in alive]
+
+
+def _pair(
+    lowering: Lowering,
+    edges: _Edges,
+    numbers: Mapping[str, int],
+    placed: dict[str, int],
+    root: str,
+    output: int,
+) -> list[tuple[int, int]]:
+    """Find inputs that the output can share a buffer with.
+
+    A state that is updated several times passes through values of its size: they all take the
+    output's buffer, so that the last one needs no copy of the first.
+    """
+    while True:
+        writer = edges.producer[root]
+        step = edges.steps[writer]
+        inner = None
+        pairs = []
+        for index in candidates(step, step.outputs.index(root), lowering):
+            name = step.inputs[index]
+            assert name is not None
+            source, offset = lowering.resolve(name)
+            if offset or lowering.specs[source].bytes != lowering.specs[root].bytes:
+                continue
+            if source in numbers:
+                if edges.others_first(source, writer):
+                    pairs.append((numbers[source], output))
+            elif step.op in UPDATES and source in edges.producer and source not in placed:
+                inner = source
+        if inner is None or not edges.others_first(inner, writer):
+            return pairs
+        placed[inner] = output
+        root = inner

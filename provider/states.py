@@ -1,0 +1,154 @@
+"""The states of a model between calls: what they are, and the memory they live in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx_iron.provider.specs import BFLOAT16, FLOATS, Array, DType, Shape, Spec
+
+ALIGNMENT = 64
+FORMAT = "onnx_iron.states.1"
+
+
+@dataclass(frozen=True)
+class StateSpec:
+    """A state as a model's metadata declares it; ``output`` is None for one that is only read."""
+
+    name: str
+    input: str
+    output: str | None
+    spec: Spec
+
+
+def read_states(metadata: str, where: str) -> dict[str, StateSpec]:
+    """The states in a model's metadata, by name.
+
+    Raises:
+        ValueError: the metadata is not what onnx-iron writes.
+    """
+    try:
+        items = [
+            StateSpec(
+                name=str(item["name"]),
+                input=str(item["input"]),
+                output=None if item["output"] is None else str(item["output"]),
+                spec=Spec(tuple(int(dim) for dim in item["shape"]), _dtype(item["dtype"])),
+            )
+            for item in json.loads(metadata)
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{where}: the metadata onnx_iron.states can't be read ({error!r})"
+        ) from None
+    return {item.name: item for item in items}
+
+
+def _dtype(name: str) -> DType:
+    for dtype in FLOATS:
+        if dtype.name == name:
+            return dtype
+    raise ValueError(f"dtype is {name!r}, expected 'float32' or 'bfloat16'")
+
+
+def aligned(spec: Spec) -> Array:
+    """An array of zeros whose address is a multiple of 64."""
+    raw = np.zeros(spec.bytes + ALIGNMENT, np.uint8)
+    begin = -raw.ctypes.data % ALIGNMENT
+    result: Array = raw[begin : begin + spec.bytes].view(spec.dtype).reshape(spec.shape)
+    return result
+
+
+class States:
+    """One buffer for each state, or two where a model can't update them in place."""
+
+    def __init__(self, specs: Iterable[StateSpec]) -> None:
+        self.specs = {spec.name: spec.spec for spec in specs}
+        self._current = {name: aligned(spec) for name, spec in self.specs.items()}
+        self._next: dict[str, Array] = {}
+
+    def current(self, name: str) -> Array:
+        """The state's memory."""
+        return self._current[name]
+
+    def next(self, name: str) -> Array:
+        """Memory for the state's next contents, apart from the current ones."""
+        if name not in self._next:
+            self._next[name] = aligned(self.specs[name])
+        return self._next[name]
+
+    def swap(self, name: str) -> None:
+        """The next contents become the current ones."""
+        self._current[name], self._next[name] = self._next[name], self._current[name]
+
+    def reset(self) -> None:
+        """Zero everything."""
+        for array in self._current.values():
+            array.view(np.uint8).fill(0)
+
+    def save(self, path: Path, position: int) -> None:
+        """Write all states and the position as a .npz file; bfloat16 as its 16 bits."""
+        arrays: dict[str, Any] = {
+            f"state:{name}": array.view(np.uint16) if array.dtype == BFLOAT16 else array
+            for name, array in self._current.items()
+        }
+        header = {"format": FORMAT, "position": position, "states": describe(self.specs)}
+        with path.open("wb") as file:
+            np.savez(file, header=np.array(json.dumps(header)), **arrays)
+
+    def restore(self, path: Path) -> int:
+        """Read what ``save`` wrote; returns the position. Nothing changes if it does not fit.
+
+        Raises:
+            ValueError: another kind of file, or states of other names, shapes or dtypes.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                header = json.loads(str(file["header"]))
+                if header["format"] != FORMAT:
+                    raise ValueError(f"format is {header['format']!r}")
+                check_same(header["states"], describe(self.specs), path)
+                arrays = {name: file[f"state:{name}"] for name in self.specs}
+                position = int(header["position"])
+        except (KeyError, TypeError, EOFError, json.JSONDecodeError) as error:
+            raise ValueError(f"{path} holds no states of onnx-iron ({error!r})") from None
+        for name, spec in self.specs.items():
+            if (arrays[name].shape, arrays[name].dtype.itemsize) != (
+                spec.shape,
+                spec.dtype.itemsize,
+            ):
+                raise ValueError(f"{path}: state {name!r} is not {spec} as its header says")
+        for name, array in arrays.items():
+            self._current[name][...] = array.view(self.specs[name].dtype)
+        return position
+
+
+def describe(specs: Mapping[str, Spec]) -> dict[str, Any]:
+    """States' dtypes and shapes for JSON."""
+    return {name: [spec.dtype.name, *spec.shape] for name, spec in specs.items()}
+
+
+def check_same(found: Mapping[str, Any], expected: Mapping[str, Any], where: Path) -> None:
+    """Refuse states that differ, naming the first that does."""
+    for name in sorted({*found, *expected}):
+        if found.get(name) != expected.get(name):
+            raise ValueError(
+                f"{where}: state {name!r} is {_text(found.get(name))}, "
+                f"this model's is {_text(expected.get(name))}"
+            )
+
+
+def _text(item: Any) -> str:
+    return "absent" if item is None else f"{item[0]} {tuple(item[1:])}"
+
+
+def same_states(a: Mapping[str, StateSpec], b: Mapping[str, StateSpec]) -> tuple[str, Shape] | None:
+    """A state that two models have in different types, if any."""
+    for name in sorted(a.keys() & b.keys()):
+        if a[name].spec != b[name].spec:
+            return name, b[name].spec.shape
+    return None

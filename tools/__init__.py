@@ -1,0 +1,1 @@
+"""The console command ``onnx-iron``: one module a subcommand."""

@@ -1,0 +1,1 @@
+"""Benchmarks: each prints a ratio against a peer, measured in turns in one run."""

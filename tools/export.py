@@ -1,0 +1,66 @@
+"""``onnx-iron export``: a checkpoint to ONNX files."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from onnx_iron.tools.options import Subparsers, add_export_options, sizes
+
+
+def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
+    """Add the subcommand and its options."""
+    parser = subparsers.add_parser(
+        "export",
+        parents=[common],
+        help="export a GGUF checkpoint to ONNX",
+        description="Write prefill.onnx, decode.onnx and the weights that they share, and print "
+        "the files' paths.",
+    )
+    parser.add_argument("model", type=Path, metavar="MODEL.gguf", help="a Llama model")
+    parser.add_argument("directory", type=Path, metavar="OUT_DIR", help="made if it isn't there")
+    add_export_options(parser)
+    parser.add_argument(
+        "--logits",
+        choices=("last", "all"),
+        default="last",
+        help="of the prompt's last token, or of all of them (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--dialect",
+        choices=("iron", "standard"),
+        default="iron",
+        help="operators of the domain onnx_iron with function bodies, or ONNX's own wherever "
+        "there is one (default: %(default)s)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Export, and print the paths of the files written.
+
+    Raises:
+        ValueError: The checkpoint or an option can't be used.
+        OSError: The files can't be read or written.
+    """
+    # What reads checkpoints comes with the extra [demo].
+    from onnx_iron.models.gguf import GGUFCheckpoint
+    from onnx_iron.models.llama import export_llama
+    from onnx_iron.tools.progress import note, size, stage
+
+    checkpoint = GGUFCheckpoint(arguments.model)
+    chosen = sizes(arguments, checkpoint.config.context_length)
+    with stage("Exporting") as report:
+        written = export_llama(
+            checkpoint,
+            arguments.directory,
+            dtype=arguments.dtype,
+            context=chosen.context,
+            chunk=chosen.chunk,
+            logits=arguments.logits,
+            dialect=arguments.dialect,
+            progress=report,
+        )
+    for path in written.files:
+        print(path)
+    note(f"{len(written.files)} files, {size(written.total_bytes)}")

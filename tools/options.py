@@ -1,0 +1,71 @@
+"""Options that several subcommands share."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+CONTEXT, CHUNK = 1024, 64
+
+
+def positive(text: str) -> int:
+    """Parse an integer of at least 1, as argparse's ``type``."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer of 1 or more")
+    return value
+
+
+def add_export_options(parser: argparse.ArgumentParser) -> None:
+    """Add what decides how a model is exported."""
+    parser.add_argument(
+        "--dtype",
+        choices=("bfloat16", "float32"),
+        default="bfloat16",
+        help="of weights, keys, values and every step's result (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--context",
+        type=positive,
+        metavar="N",
+        help=f"tokens that the cache holds, prompt and answer together (default: {CONTEXT}, or "
+        "what the model was made for if that is less)",
+    )
+    parser.add_argument(
+        "--chunk",
+        type=positive,
+        metavar="N",
+        help=f"tokens of the prompt that one run takes (default: {CHUNK}, or the context if that "
+        "is less)",
+    )
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The cache's length, and how much of a prompt one run takes, both in tokens."""
+
+    context: int
+    chunk: int
+
+
+def sizes(arguments: argparse.Namespace, trained: int) -> Sizes:
+    """Fill in what the command line leaves open, for a model made for ``trained`` tokens.
+
+    Raises:
+        ValueError: The context is longer than the model's, or the chunk than the context.
+    """
+    context = arguments.context or min(CONTEXT, trained)
+    if context > trained:
+        raise ValueError(
+            f"--context is {context}, expected 1..{trained}, what the model was made for"
+        )
+    chunk = arguments.chunk or min(CHUNK, context)
+    if not 2 <= chunk <= context:
+        raise ValueError(f"--chunk is {chunk}, expected 2..{context}, the context")
+    return Sizes(context, chunk)
