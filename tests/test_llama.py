@@ -21,7 +21,7 @@ TEXT = " ".join(
     f"On day {day} the keeper wound the clock, trimmed the wick, cleaned lamp number {day % 7}, and "
     f"wrote in the log that the wind blew from the {wind}, that {day * 3} ships had passed, and "
     "that nothing else was worth the ink."
-    for day, wind in enumerate(["north", "south", "east", "west", "north-east"], start=1)
+    for day, wind in enumerate(["north", "south", "east", "west", "north-east", "south-west"], start=1)
 )
 
 
@@ -79,6 +79,7 @@ def test_bfloat16_stays_close_to_float32_over_a_text(
     p, q = log_softmax(expected), log_softmax(logits)
     divergence = (np.exp(p) * (p - q)).sum(axis=1).mean()
     agreement = (expected.argmax(axis=1) == logits.argmax(axis=1)).mean()
+    print(f'KL {divergence:.4f}, top-1 agreement {agreement:.4f}')
     assert divergence <= 0.02
     assert agreement >= 0.97
 
@@ -131,11 +132,15 @@ def test_the_exports_pass_the_checker(exported: Export) -> None:
 
 def test_export_holds_little_more_than_the_weights(smollm2: Path, tmp_path: Path) -> None:
     script = """
-import resource, sys
+import sys
+from pathlib import Path
 from onnx_iron.models.gguf import GGUFCheckpoint
 from onnx_iron.models.llama import export_llama
 report = export_llama(GGUFCheckpoint(sys.argv[1]), sys.argv[2], dtype="bfloat16")
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, report.total_bytes)
+# The kernel's high-water mark of this process alone; getrusage starts from the parent's.
+status = Path("/proc/self/status").read_text().splitlines()
+peak = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+print(peak, report.total_bytes)
 """
     run = subprocess.run(
         [sys.executable, "-c", script, str(smollm2), str(tmp_path)],
@@ -170,6 +175,7 @@ print(resident() - before)
     run = subprocess.run(
         [sys.executable, "-c", script, str(folder)], capture_output=True, text=True, check=True
     )
+    print(run.stdout)
     assert int(run.stdout) <= 1.3 * (folder / "weights.bin").stat().st_size
 
 

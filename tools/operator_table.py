@@ -1,4 +1,7 @@
-"""Writes docs/operators.md from the operators' declarations: ``python -m onnx_iron.tools.operator_table``."""
+"""Writes docs/operators.md from the operators' declarations.
+
+Run ``python -m onnx_iron.tools.operator_table`` in a checkout.
+"""
 
 from __future__ import annotations
 
