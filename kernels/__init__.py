@@ -1,4 +1,4 @@
-"""What computes: the native library with the CPU kernels, and single kernels run on numpy arrays."""
+"""What computes: the native library with the CPU kernels, and single kernels on numpy arrays."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def run_kernel(
         ValueError: the kernel refuses the node or the call, in its own words; or an output array is
             not contiguous.
     """
-    given = [None if a is None else np.require(a, requirements="CA") for a in inputs]
+    given = [None if a is None else np.require(a, requirements=["C", "A"]) for a in inputs]
     made = [o if isinstance(o, np.ndarray) else np.empty(o[0], o[1]) for o in outputs]
     if not all(array.flags.c_contiguous and array.flags.writeable for array in made):
         raise ValueError("an output array is not contiguous and writeable")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from onnx_iron.provider.specs import DTYPES, Array, DType
 
 

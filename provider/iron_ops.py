@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import functools
 
+from onnx_iron.operators import OPERATORS, Op
 from onnx_iron.provider.kernel_check import Frozen, freeze
 from onnx_iron.provider.lowering import Operation
 from onnx_iron.provider.specs import Spec
-
-from onnx_iron.operators import OPERATORS, Op
 
 DOMAIN = "onnx_iron"
 

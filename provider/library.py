@@ -1,15 +1,12 @@
-"""The native library: where it is, and the functions of it that Python calls."""
+"""The functions of the native library that the planner calls."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import os
 from ctypes import c_bool, c_char, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
-from pathlib import Path
 
-NAME = "libonnx_iron.so"
-VARIABLE = "ONNX_IRON_LIBRARY"
+from onnx_iron.kernels import library_path
 
 
 class Attribute(ctypes.Structure):
@@ -43,26 +40,10 @@ Planner = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
 def get_library_path() -> str:
     """Absolute path of the native library, as onnxruntime wants it for registration.
 
-    It is the file named by the environment variable ``ONNX_IRON_LIBRARY``, or the installed one, or
-    the newest under ``build/`` in a checkout.
-
     Raises:
-        FileNotFoundError: no such file, with the command that builds it.
+        ImportError: the library is nowhere.
     """
-    named = os.environ.get(VARIABLE)
-    if named:
-        if not Path(named).is_file():
-            raise FileNotFoundError(f"{VARIABLE} is {named!r}, and there is no such file")
-        return str(Path(named).resolve())
-    package = Path(__file__).resolve().parent.parent
-    found = [package / NAME] if (package / NAME).is_file() else []
-    found += sorted(package.glob(f"build/**/{NAME}"), key=lambda path: path.stat().st_mtime)[-1:]
-    if not found:
-        raise FileNotFoundError(
-            f"{NAME} is neither in {package} nor under {package / 'build'}; "
-            "`cmake -B build && cmake --build build` in the checkout builds it"
-        )
-    return str(found[0])
+    return str(library_path())
 
 
 @functools.cache

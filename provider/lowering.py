@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
+
 from onnx_iron.provider.graph import Graph, Node
 from onnx_iron.provider.specs import Array, Shape, Spec
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+
 from onnx_iron.provider.specs import (
     BFLOAT16,
     BOOL,
@@ -67,6 +68,7 @@ class Model:
         outputs: the outputs that a call gives back.
         states: the states it reads and writes.
         bounds: for each per-call value the (input, axis) pairs that it bounds.
+        context: the number of rows that the states have room for, where the model says it.
     """
 
     def __init__(self, path: Path, session: onnxruntime.InferenceSession) -> None:
@@ -75,6 +77,8 @@ class Model:
         metadata = session.get_modelmeta().custom_metadata_map
         self.states = read_states(metadata.get("onnx_iron.states", "[]"), str(path))
         self.bounds = _read_bounds(metadata.get("onnx_iron.values", "{}"), str(path))
+        context = metadata.get("onnx_iron.context", "")
+        self.context = int(context) if context.isdecimal() else None
         inputs = {item.name: _port(item, path) for item in session.get_inputs()}
         outputs = {item.name: _port(item, path) for item in session.get_outputs()}
         for state in self.states.values():

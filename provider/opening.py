@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import onnxruntime
+
 from onnx_iron.provider.placement import RECORDING
 from onnx_iron.provider.registration import EP_NAME, register
 from onnx_iron.provider.weights import check_weights

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import onnxruntime
+
 from onnx_iron.provider.records import Record, recall
 from onnx_iron.provider.registration import EP_NAME
 

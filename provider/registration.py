@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import onnxruntime
+
 from onnx_iron.provider import planner
 from onnx_iron.provider.library import get_library_path
 
@@ -22,7 +23,7 @@ def register() -> None:
     "CPUExecutionProvider"])`` works, and so does ``SessionOptions.add_provider_for_devices``.
 
     Raises:
-        FileNotFoundError: the native library is not there.
+        ImportError: the native library is nowhere.
         RuntimeError: onnxruntime is too old, or does not take the library.
     """
     global _registered

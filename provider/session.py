@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+
 from onnx_iron.provider.chunks import dims_of, joined, leading, padded, row_count
 from onnx_iron.provider.model import Model, unknown
 from onnx_iron.provider.opening import model_files, open_session
@@ -214,6 +215,11 @@ class Session:
         model.check(where, arrays)
         begin = int(arrays[POSITION].reshape(())) if POSITION in arrays else self._position
         rows = count if rows_value is None else int(arrays[rows_value].reshape(()))
+        if model.context is not None and begin + rows > model.context:
+            raise ValueError(
+                f"{where}: {rows} rows at position {begin} go past the model's context of "
+                f"{model.context}"
+            )
         results = model.call(arrays, self._states)
         self._position = begin + rows
         return results

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
+
 from onnx_iron.provider.lowering import Operation
 from onnx_iron.provider.specs import BOOL, DTYPES, INT64, Shape, Spec
 

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
+
 from onnx_iron.provider.specs import BFLOAT16, FLOATS, Array, DType, Shape, Spec
 
 ALIGNMENT = 64
@@ -106,25 +108,28 @@ class States:
         Raises:
             ValueError: another kind of file, or states of other names, shapes or dtypes.
         """
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                header = json.loads(str(file["header"]))
-                if header["format"] != FORMAT:
-                    raise ValueError(f"format is {header['format']!r}")
-                check_same(header["states"], describe(self.specs), path)
-                arrays = {name: file[f"state:{name}"] for name in self.specs}
-                position = int(header["position"])
-        except (KeyError, TypeError, EOFError, json.JSONDecodeError) as error:
-            raise ValueError(f"{path} holds no states of onnx-iron ({error!r})") from None
+        header, arrays = _read(path)
+        check_same(header["states"], describe(self.specs), path)
         for name, spec in self.specs.items():
-            if (arrays[name].shape, arrays[name].dtype.itemsize) != (
-                spec.shape,
-                spec.dtype.itemsize,
-            ):
+            stored = arrays[name]
+            if (stored.shape, stored.dtype.itemsize) != (spec.shape, spec.dtype.itemsize):
                 raise ValueError(f"{path}: state {name!r} is not {spec} as its header says")
         for name, array in arrays.items():
             self._current[name][...] = array.view(self.specs[name].dtype)
-        return position
+        return int(header["position"])
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
+    """The header and the arrays of a file of states."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            header = json.loads(str(file["header"]))
+            if header["format"] != FORMAT or not isinstance(header["position"], int):
+                raise ValueError(f"format is {header['format']!r}, expected {FORMAT!r}")
+            arrays = {name: file[f"state:{name}"] for name in header["states"]}
+    except (AttributeError, EOFError, KeyError, TypeError, ValueError, BadZipFile) as error:
+        raise ValueError(f"{path} holds no states of onnx-iron ({error})") from None
+    return header, arrays
 
 
 def describe(specs: Mapping[str, Spec]) -> dict[str, Any]:

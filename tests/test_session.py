@@ -238,6 +238,22 @@ def test_a_position_past_the_cache_is_an_error(folder: Path) -> None:
         session.decode(x=rows(1))
 
 
+def test_a_position_past_the_context_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    onnx_iron.export(
+        Decode().trace(x=((1, WIDTH), np.float32)),
+        tmp_path / "decode.onnx",
+        metadata={"onnx_iron.context": "2"},
+    )
+    for provider in ("iron", "stock"):
+        session = onnx_iron.Session(tmp_path / "decode.onnx", provider=provider)
+        step_by_step(session, rows(2))
+        before = states_of(session)
+        with pytest.raises(ValueError, match="1 rows at position 2 go past .* context of 2"):
+            session.decode(x=rows(1))
+        for name, array in before.items():
+            np.testing.assert_array_equal(session.state(name), array)
+
+
 def test_bfloat16_goes_in_and_comes_out(tmp_path: Path) -> None:
     bf16 = ml_dtypes.bfloat16
     session = onnx_iron.Session(export(tmp_path, bf16, io_dtype=None))

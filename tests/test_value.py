@@ -108,7 +108,8 @@ def test_it_is_not_known_while_tracing(use: Callable[[Value], Any], missing: str
         use(P + 1)
     assert str(error.value) == (
         f"p + 1 is a per-call value, known only when the graph runs: it has no {missing}. "
-        "Use it to index, to slice or to bound an axis"
+        "Use it to index, to slice or to bound an axis of a handle, a state or a Weight "
+        "(Weight.of(array) makes one)"
     )
 
 

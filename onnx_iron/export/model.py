@@ -22,8 +22,6 @@ from onnx_iron.operators.body import Body, function
 
 # Function bodies use operators that all runtimes of this opset have.
 OPSET = 21
-# The standard dialect's newest operator is Swish.
-STANDARD_OPSET = 24
 _IR_VERSION = 10
 _PRODUCER = "onnx-iron"
 
@@ -70,6 +68,7 @@ class _Builder:
         self.versions: dict[str, str] = {}  # state -> its value after the writes so far
         self.parts: dict[tuple[Any, ...], str] = {}  # reshapes and slices already made
         self.names: dict[str, int] = {}
+        self.standard_opset = OPSET  # as new as the operators used need
 
     # -- the whole --------------------------------------------------------------------------
 
@@ -87,7 +86,7 @@ class _Builder:
             value_info=list(self.infos.values()),
         )
         standard = self.options.dialect == "standard"
-        opset = STANDARD_OPSET if standard else OPSET
+        opset = self.standard_opset if standard else OPSET
         imports = [helper.make_opsetid("", opset)]
         if not standard:
             imports.append(helper.make_opsetid(DOMAIN, VERSION))
@@ -253,6 +252,7 @@ class _Builder:
             )
             made = op.standard(body, *(value or None for value in inputs))
             self.nodes.extend(body.nodes)
+            self.standard_opset = max(self.standard_opset, op.standard_opset)
             return list(made) if isinstance(made, tuple) else [made]
         overload = op.variant(shapes)
         if (op.name, overload) not in self.functions:

@@ -39,7 +39,7 @@ class Graph:
 
     def body(self, *inputs: Any, **values: Any) -> Any:
         """The network: handles in, handles out (one, a tuple, or a dict by output name)."""
-        raise NotImplementedError(f"{type(self).__name__} has no body")
+        raise NotImplementedError
 
     def trace(self, **inputs: Any) -> Trace:
         """Run the body on handles and record its steps, for one set of input shapes.
@@ -121,13 +121,15 @@ class Graph:
             array[...] = 0
 
     def _parameters(self) -> tuple[list[str], list[str]]:
+        if getattr(self.body, "__func__", None) is Graph.body:
+            raise NotImplementedError(f"{type(self).__name__} has no body: write one in the class")
         names: list[str] = []
         values: list[str] = []
         for parameter in inspect.signature(self.body).parameters.values():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 raise TypeError(
                     f"{type(self).__name__}.body names its parameters one by one; "
-                    f"{parameter} can't be an input"
+                    f"*{parameter.name} can't be an input"
                 )
             keyword = parameter.kind is parameter.KEYWORD_ONLY
             (values if keyword else names).append(parameter.name)

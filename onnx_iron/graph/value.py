@@ -111,7 +111,8 @@ class Value:
     def _unknown(self, what: str) -> NoReturn:
         raise TypeError(
             f"{self} is a per-call value, known only when the graph runs: it has no {what}. "
-            "Use it to index, to slice or to bound an axis"
+            "Use it to index, to slice or to bound an axis of a handle, a state or a Weight "
+            "(Weight.of(array) makes one)"
         )
 
     def fixed(self) -> int | None:

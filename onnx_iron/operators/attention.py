@@ -34,6 +34,7 @@ class Attention(Op):
     is_causal: bool = False
     scale: float | None = None
     built_in = ("is_causal",)
+    standard_opset = 23
     cases = (
         Case({"query": (5, 4, 8), "key": (12, 2, 8), "value": (12, 2, 8)}),
         Case(
@@ -131,19 +132,51 @@ class Attention(Op):
         v = g.op("Unsqueeze", g.op("Transpose", g.widen(value), perm=[1, 0, 2]), g.ints(1))
         scale = g.real(1 / math.sqrt(width)) if self.scale is None else g.attribute("scale")
         scores = g.op("Mul", g.op("MatMul", q, k), scale)
-        limit = S if kv_rows is None else g.scalar(kv_rows)
-        if self.is_causal:
-            one = g.integer(1)
-            first = one if position is None else g.op("Add", g.scalar(position), one)
-            last = g.op("Range", first, g.op("Add", first, T), one)
-            limit = g.op("Unsqueeze", g.op("Min", last, limit), g.ints(1))
-        if self.is_causal or kv_rows is not None:
-            seen = g.op("Less", g.op("Range", g.integer(0), S, g.integer(1)), limit)
+        seen = self._seen(g, T, S, position, kv_rows)
+        if seen:
             scores = g.op("Where", seen, scores, g.real(-math.inf))
         y = g.op("MatMul", g.op("Softmax", scores, axis=-1), v)
         rows_first = g.op("Transpose", y, perm=[2, 0, 1, 3])
         merged = g.op("Reshape", rows_first, g.ints(0, heads, g.shape("value")[2]))
         return g.narrow_like(merged, query)
+
+    def _seen(
+        self, g: Body, rows: str, entries: str, position: str | None, kv_rows: str | None
+    ) -> str:
+        """The mask (T or 1, S) of the keys that each row sees, empty where it sees all."""
+        if not self.is_causal and kv_rows is None:
+            return ""
+        limit = entries if kv_rows is None else g.scalar(kv_rows)
+        if self.is_causal:
+            one = g.integer(1)
+            first = one if position is None else g.op("Add", g.scalar(position), one)
+            last = g.op("Range", first, g.op("Add", first, rows), one)
+            limit = g.op("Unsqueeze", g.op("Min", last, limit), g.ints(1))
+        seen: str = g.op("Less", g.op("Range", g.integer(0), entries, g.integer(1)), limit)
+        return seen
+
+    def standard(
+        self,
+        g: Body,
+        query: str,
+        key: str,
+        value: str,
+        position: str | None = None,
+        kv_rows: str | None = None,
+    ) -> str:
+        q, k, v = (
+            g.op("Unsqueeze", g.op("Transpose", g.widen(x), perm=[1, 0, 2]), g.ints(0))
+            for x in (query, key, value)
+        )
+        T, S = (g.size(x, g.integer(0)) for x in (query, key))  # noqa: N806
+        inputs = [q, k, v]
+        seen = self._seen(g, T, S, position, kv_rows)
+        if seen:
+            inputs.append(g.op("Expand", seen, g.op("Concat", g.vector(T), g.vector(S), axis=0)))
+        scale = 1 / math.sqrt(g.shape("query")[2]) if self.scale is None else self.scale
+        y = g.op("Attention", *inputs, scale=scale)
+        heads_first = g.op("Squeeze", y, g.ints(0))
+        return g.narrow_like(g.op("Transpose", heads_first, perm=[1, 0, 2]), query)
 
     def shape_variant(self, shapes: Sequence[Shape | None]) -> str:
         query, key, value = shapes[:3]

@@ -73,6 +73,8 @@ class Op:
     cases: ClassVar[tuple[Case, ...]] = ()
     # Attributes that a function body reads when it is built, not by reference when it runs.
     built_in: ClassVar[tuple[str, ...]] = ()
+    # The opset that ``standard`` needs.
+    standard_opset: ClassVar[int] = 21
     # What only changes speed, by name; a backend may take or leave it.
     tunables: ClassVar[tuple[str, ...]] = ()
     # What its steps are called: the function's name.

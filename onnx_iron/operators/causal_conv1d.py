@@ -34,6 +34,7 @@ class CausalConv1d(Op):
     activation: str = "none"
     built_in = ("activation",)
     outputs = ("y", "new_state")
+    standard_opset = 27
     cases = (
         Case({"x": (8, 16), "taps": (3, 16), "state": (2, 16)}),
         Case({"x": (1, 40), "taps": (4, 40), "state": (3, 40)}),
@@ -128,6 +129,46 @@ class CausalConv1d(Op):
         first = g.vector(g.scalar(rows)) if rows is not None else T
         new_state = g.span(window, first, g.op("Add", first, g.ints(K - 1)), axis)
         return g.narrow_like(y, x), new_state
+
+    def standard(
+        self,
+        g: Body,
+        x: str,
+        taps: str,
+        state: str,
+        bias: str | None = None,
+        rows: str | None = None,
+    ) -> tuple[str, str]:
+        K = g.shape("taps")[0]  # noqa: N806
+        if K == 1:  # the standard operator carries at least one row
+            return self.body(g, x, taps, state, bias, rows)
+        batched = len(g.shape("x")) == 3
+
+        def channels_first(name: str) -> str:
+            wide = g.widen(name)
+            turned: str = g.op("Transpose", wide, perm=[0, 2, 1] if batched else [1, 0])
+            return turned if batched else str(g.op("Unsqueeze", turned, g.ints(0)))
+
+        def rows_first(name: str) -> str:
+            flat = name if batched else g.op("Squeeze", name, g.ints(0))
+            turned = g.op("Transpose", flat, perm=[0, 2, 1] if batched else [1, 0])
+            return g.narrow_like(turned, x)
+
+        filters = g.op("Unsqueeze", g.op("Transpose", g.widen(taps), perm=[1, 0]), g.ints(1))
+        y, present = g.op(
+            "CausalConvWithState",
+            channels_first(x),
+            filters,
+            "" if bias is None else g.widen(bias),
+            channels_first(state),
+            outputs=2,
+            activation=self.activation,
+        )
+        if rows is None:
+            return rows_first(y), rows_first(present)
+        axis, first = len(g.shape("x")) - 2, g.vector(g.scalar(rows))
+        window = g.op("Concat", state, x, axis=axis)
+        return rows_first(y), g.span(window, first, g.op("Add", first, g.ints(K - 1)), axis)
 
     def shape_variant(self, shapes: Sequence[Shape | None]) -> str:
         x, taps = shapes[0], shapes[1]

@@ -28,6 +28,7 @@ class RoPE(Op):
     angles = In(Kind.T_OR_FLOAT32)
     interleaved: bool = False
     built_in = ("interleaved",)
+    standard_opset = 23
     cases = (
         Case({"x": (4, 64), "angles": (4, 64)}),
         Case({"x": (12, 32), "angles": (4, 32)}),
@@ -83,6 +84,22 @@ class RoPE(Op):
             axis=axis,
         )
         return g.narrow_like(g.op("Reshape", joined, g.op("Shape", x)), x)
+
+    def standard(self, g: Body, x: str, angles: str) -> str:
+        (rows, width), positions = g.shape("x"), g.shape("angles")[0]
+        pairs = g.op("Reshape", g.widen(angles), g.ints(1, positions, width // 2, 2))
+        cos, sin = (g.op("Gather", pairs, g.integer(i), axis=-1) for i in (0, 1))
+        heads = rows // positions  # the consecutive rows that share an angle row
+        tokens = g.op("Reshape", g.widen(x), g.ints(1, positions, heads * width))
+        y = g.op(
+            "RotaryEmbedding",
+            tokens,
+            cos,
+            sin,
+            num_heads=heads,
+            interleaved=int(self.interleaved),
+        )
+        return g.narrow_like(g.op("Reshape", y, g.ints(rows, width)), x)
 
     def shape_variant(self, shapes: Sequence[Shape | None]) -> str:
         x = shapes[0]

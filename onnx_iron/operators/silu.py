@@ -17,6 +17,7 @@ class SiLU(Op):
 
     stem = "silu"
     x = In()
+    standard_opset = 24
     cases = (Case({"x": (4, 64)}), Case({"x": (37,)}), Case({"x": (2, 3, 5)}))
 
     def shape(self, x: Shape) -> Shape:

@@ -1,0 +1,1 @@
+"""The NPU as a device: artifacts, buffers and submissions through XRT."""
