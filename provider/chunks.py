@@ -7,12 +7,21 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from onnx_iron.provider.model import Model
-from onnx_iron.provider.specs import Array
+from onnx_iron.provider.specs import Array, DType
 
 
 def dims_of(model: Model, name: str) -> tuple[int, ...]:
     """The shape of a per-call value: () or (1,)."""
     return tuple(dim or 1 for dim in model.inputs[name].dims)
+
+
+def fitted(array: Array, dtype: DType) -> Array:
+    """Numbers in another dtype, where it holds them; as they are where it does not."""
+    whole = array.dtype.kind in "biu"
+    if not whole and not (array.dtype.kind == "f" and dtype.kind not in "biu"):
+        return array
+    result = array.astype(dtype)
+    return result if dtype.kind not in "biu" or np.array_equal(result, array) else array
 
 
 def row_count(arrays: Mapping[str, Array], row_inputs: Sequence[str]) -> int:

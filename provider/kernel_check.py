@@ -102,6 +102,9 @@ def check_step(step: Step, lowering: Lowering) -> None:
     Raises:
         Refused: what the kernel says.
     """
+    unknown = [name for name in step.inputs if name is not None and name not in lowering.specs]
+    if unknown:
+        raise Refused(f"dtype or rank of '{unknown[0]}' is not known, or no kernel has it")
     inputs = tuple(None if name is None else lowering.specs[name] for name in step.inputs)
     outputs = tuple(lowering.specs[name] for name in step.outputs)
     reason = refusal(step.op, inputs, outputs, freeze(step.attributes))

@@ -58,10 +58,8 @@ class Lowering:
     literals: dict[str, Array] = field(default_factory=dict)
 
     def fresh(self, like: str, spec: Spec) -> str:
-        """A new value's name."""
-        number = len(self.specs)
-        while (name := f"{like}#{number}") in self.specs:
-            number += 1
+        """A new value's name; its NUL keeps it apart from every name in a model."""
+        name = f"{like}\0{len(self.specs)}"
         self.specs[name] = spec
         return name
 
@@ -140,9 +138,9 @@ class Operation:
 
     def from_front(self, axis: int, rank: int) -> int:
         """An axis counted from the front."""
-        if not -rank <= axis < max(rank, 1):
+        if not -rank <= axis < rank:
             self.refuse(f"axis {axis} is out of range for rank {rank}")
-        return axis % rank if rank else 0
+        return axis % rank
 
     def refuse(self, reason: str) -> NoReturn:
         """Give the node up."""
@@ -173,6 +171,8 @@ class Operation:
         array = np.ascontiguousarray(array)
         name = self._lowering.fresh("literal", Spec(array.shape, array.dtype))
         self._lowering.literals[name] = array
+        if array.dtype.kind == "i":
+            self._lowering.integers[name] = array
         return name
 
     def step(
@@ -188,7 +188,7 @@ class Operation:
         self._lowering.views[output] = View(base, offset)
         if base in self._lowering.integers and offset == 0:
             whole = self._lowering.integers[base]
-            if whole.size == Spec(shape, whole.dtype).elements:
+            if 0 < whole.size == Spec(shape, whole.dtype).elements:
                 self._lowering.integers[output] = whole.reshape(shape)
 
 

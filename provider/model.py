@@ -22,6 +22,7 @@ from onnx_iron.provider.specs import (
     NUMBERS,
     Array,
     DType,
+    Shape,
     Spec,
 )
 from onnx_iron.provider.states import States, StateSpec, aligned, read_states
@@ -49,10 +50,10 @@ class Port:
             return None
         return Spec(tuple(dim for dim in self.dims if dim is not None), self.dtype)
 
-    def fits(self, array: Array) -> bool:
-        """Whether an array has this shape."""
-        return len(array.shape) == len(self.dims) and all(
-            dim is None or dim == given for dim, given in zip(self.dims, array.shape, strict=True)
+    def fits(self, shape: Shape) -> bool:
+        """Whether an array may have this shape."""
+        return len(shape) == len(self.dims) and all(
+            dim is None or dim == given for dim, given in zip(self.dims, shape, strict=True)
         )
 
     def __str__(self) -> str:
@@ -143,7 +144,7 @@ class Model:
                 raise TypeError(
                     f"{where}: input {name!r} is {array.dtype.name}, expected {port.dtype.name}"
                 )
-            if not port.fits(array):
+            if not port.fits(array.shape):
                 raise ValueError(
                     f"{where}: input {name!r} has shape {array.shape}, expected {port}"
                 )

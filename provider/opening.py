@@ -7,6 +7,7 @@ from pathlib import Path
 
 import onnxruntime
 
+from onnx_iron.provider.options import read_options
 from onnx_iron.provider.placement import RECORDING
 from onnx_iron.provider.registration import EP_NAME, register
 from onnx_iron.provider.weights import check_weights
@@ -38,16 +39,22 @@ def open_session(
 
     Raises:
         FileNotFoundError: the weights file is not there.
-        ValueError: the weights file is too short, or the file is no model.
+        ValueError: an option, the weights file is too short, or the file is no model.
     """
     if session_options is None:
         session_options = onnxruntime.SessionOptions()
         session_options.add_session_config_entry(RECORDING, "1")
-    providers = ["CPUExecutionProvider"]
-    given: list[dict[str, str]] = [{}]
+    providers: list[str] | None = ["CPUExecutionProvider"]
+    given: list[dict[str, str]] | None = [{}]
     if provider == "iron":
+        read_options(options)
         register()
-        providers, given = [EP_NAME, *providers], [dict(options), *given]
+        if EP_NAME in onnxruntime.get_available_providers():
+            providers, given = [EP_NAME, "CPUExecutionProvider"], [dict(options), {}]
+        else:  # onnxruntime 1.24 knows no plugin by its name
+            devices = [d for d in onnxruntime.get_ep_devices() if d.ep_name == EP_NAME]
+            session_options.add_provider_for_devices(devices, dict(options))
+            providers = given = None
     try:
         return onnxruntime.InferenceSession(
             str(file), session_options, providers=providers, provider_options=given

@@ -47,8 +47,8 @@ def compile_program(graph: Graph, shapes: Sequence[Shape]) -> Program:
     constant = []
     for name, shape in zip(graph.inputs, shapes, strict=True):
         value = graph.values[name]
-        assert value.dtype is not None
-        lowering.specs[name] = Spec(tuple(shape), value.dtype)
+        if value.dtype is not None:
+            lowering.specs[name] = Spec(tuple(shape), value.dtype)
         constant.append(value.constant)
     for node in graph.nodes:
         try:

@@ -20,7 +20,8 @@ def register() -> None:
     """Register the provider with onnxruntime; once is enough, more do no harm.
 
     After it, ``InferenceSession(path, providers=["IronExecutionProvider",
-    "CPUExecutionProvider"])`` works, and so does ``SessionOptions.add_provider_for_devices``.
+    "CPUExecutionProvider"])`` works, from onnxruntime 1.25 on, and so does
+    ``SessionOptions.add_provider_for_devices``.
 
     Raises:
         ImportError: the native library is nowhere.

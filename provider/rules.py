@@ -21,3 +21,6 @@ def lower(node: Node, lowering: Lowering) -> None:
         RULES[node.op_type](operation)
     else:
         raise Refused("there is no kernel for it")
+    missing = [name for name in node.outputs if name and name not in lowering.specs]
+    if missing:
+        raise Refused(f"no kernel makes its output '{missing[0]}'")

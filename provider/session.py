@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from onnx_iron.provider.chunks import dims_of, joined, leading, padded, row_count
+from onnx_iron.provider.chunks import dims_of, fitted, joined, leading, padded, row_count
 from onnx_iron.provider.model import Model, unknown
 from onnx_iron.provider.opening import model_files, open_session
 from onnx_iron.provider.placement import Placement, placement
 from onnx_iron.provider.specs import Array
-from onnx_iron.provider.states import States, same_states
+from onnx_iron.provider.states import States, merged
 
 POSITION = "position"
 PROVIDERS = ("iron", "stock")
@@ -38,8 +38,9 @@ class Session:
 
     Raises:
         FileNotFoundError: the model, or its weights file, is not there.
-        ValueError: an unknown provider, or a model whose metadata does not fit it.
-        RuntimeError: onnxruntime can't load the model.
+        ValueError: an unknown provider or option, a weights file that is cut short, or a model
+            whose metadata does not fit it.
+        Exception: onnxruntime's own, where it can't load the model for another reason.
     """
 
     def __init__(
@@ -58,14 +59,7 @@ class Session:
             role: Model(file, open_session(file, provider, options, session_options))
             for role, file in model_files(Path(path)).items()
         }
-        first, *others = self._models.values()
-        for other in others:
-            differing = same_states(first.states, other.states)
-            if differing:
-                raise ValueError(
-                    f"state {differing!r} has different types in {first.path} and {other.path}"
-                )
-        self._states = States({**first.states, **(others[0].states if others else {})}.values())
+        self._states = States(merged({m.path: m.states for m in self._models.values()}))
         self._position = 0
         # Only our own kernels may write a state over itself, and only within one node of theirs.
         in_place = provider == "iron" and all(
@@ -93,11 +87,12 @@ class Session:
             ValueError: names or shapes that are not the model's.
             TypeError: dtypes that are not the model's.
         """
-        return self._call("run", self._fitting(inputs), inputs)
+        return self._call("Session.run()", self._fitting(inputs), inputs)
 
     def decode(self, **inputs: Any) -> dict[str, Array]:
         """One call of the decode model; otherwise as ``run``."""
-        return self._call("decode", self._models.get("decode", self._main), inputs)
+        model = self._models.get("decode", self._main)
+        return self._call("Session.decode()", model, inputs)
 
     def prefill(self, **inputs: Any) -> dict[str, Array]:
         """Any number of rows, in chunks of the prefill model's length.
@@ -115,14 +110,21 @@ class Session:
             ValueError: names or shapes that are not the model's, or no rows.
             TypeError: dtypes that are not the model's.
         """
+        where = "Session.prefill()"
         model = self._models.get("prefill", self._main)
         rows_value = model.rows_value()
         if rows_value is None:
-            return self._call("prefill", model, inputs)
-        arrays = self._arrays("prefill", model, inputs)
+            return self._call(where, model, inputs)
+        if rows_value in inputs:
+            raise ValueError(f"{where}: {rows_value!r} is filled in for each chunk; leave it out")
+        arrays = self._arrays(where, model, inputs)
         row_inputs = model.row_inputs()
         count = row_count(arrays, row_inputs)
         length = model.inputs[row_inputs[0]].dims[0] or count
+        begins_at = arrays.pop(POSITION, None)
+        if begins_at is not None:
+            self._position = int(begins_at.reshape(()))
+        self._check_room(where, model, self._position, count)
         parts: list[tuple[Model, int, dict[str, Array]]] = []
         for begin in range(0, count, length):
             rows = min(length, count - begin)
@@ -136,7 +138,7 @@ class Session:
                 chunk[rows_value] = np.array(rows, np.int32).reshape(dims_of(model, rows_value))
             else:
                 chunk.pop(rows_value, None)
-            parts.append((chosen, rows, self._call("prefill", chosen, chunk)))
+            parts.append((chosen, rows, self._call(where, chosen, chunk)))
         return joined(parts, model, length)
 
     # -- states -----------------------------------------------------------------------------
@@ -190,8 +192,8 @@ class Session:
 
     def _fitting(self, inputs: Mapping[str, Any]) -> Model:
         for model in self._models.values():
-            known = {n: np.asarray(a) for n, a in inputs.items() if n in model.inputs}
-            if all(model.inputs[name].fits(array) for name, array in known.items()):
+            known = {n: np.shape(a) for n, a in inputs.items() if n in model.inputs}
+            if all(model.inputs[n].fits(shape) or n in model.bounds for n, shape in known.items()):
                 return model
         return self._main
 
@@ -204,7 +206,6 @@ class Session:
         return decode if inputs and same else prefill
 
     def _call(self, where: str, model: Model, inputs: Mapping[str, Any]) -> dict[str, Array]:
-        where = f"Session.{where}()"
         arrays = self._arrays(where, model, inputs)
         rows_value = model.rows_value()
         count = leading([arrays[name] for name in model.row_inputs() if name in arrays])
@@ -215,14 +216,18 @@ class Session:
         model.check(where, arrays)
         begin = int(arrays[POSITION].reshape(())) if POSITION in arrays else self._position
         rows = count if rows_value is None else int(arrays[rows_value].reshape(()))
+        self._check_room(where, model, begin, rows)
+        results = model.call(arrays, self._states)
+        self._position = begin + rows
+        return results
+
+    @staticmethod
+    def _check_room(where: str, model: Model, begin: int, rows: int) -> None:
         if model.context is not None and begin + rows > model.context:
             raise ValueError(
                 f"{where}: {rows} rows at position {begin} go past the model's context of "
                 f"{model.context}"
             )
-        results = model.call(arrays, self._states)
-        self._position = begin + rows
-        return results
 
     @staticmethod
     def _arrays(where: str, model: Model, inputs: Mapping[str, Any]) -> dict[str, Array]:
@@ -232,9 +237,9 @@ class Session:
             port = model.inputs.get(name)
             if port is None:
                 raise ValueError(f"{where}: {unknown(name, list(model.inputs))}")
-            plain = not isinstance(value, np.ndarray | np.generic)
-            array = np.asarray(value, port.dtype) if plain else np.asarray(value)
-            if name in model.bounds and array.size == 1 and array.dtype.kind in "iu":
-                array = array.astype(port.dtype).reshape(dims_of(model, name))
-            arrays[name] = array
+            array = np.asarray(value)
+            scalar = name in model.bounds and array.size == 1
+            if scalar or not isinstance(value, np.ndarray | np.generic):
+                array = fitted(array, port.dtype)
+            arrays[name] = array.reshape(dims_of(model, name)) if scalar else array
         return arrays

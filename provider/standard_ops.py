@@ -86,7 +86,7 @@ def where(op: Operation) -> None:
 
 @rule("Cast")
 def cast(op: Operation) -> None:
-    spec, number = op.spec(0), int(op.attribute("to"))
+    spec, number = op.spec(0), int(op.attribute("to", 0))
     dtype = DTYPES.get(number)
     if dtype is None:
         op.refuse(f"no kernel casts to dtype {number}")
@@ -170,6 +170,7 @@ def transpose(op: Operation) -> None:
 
 @rule("Concat")
 def concat(op: Operation) -> None:
+    op.require(op.input_count > 0, "it has no input")
     specs = [op.spec(index) for index in range(op.input_count)]
     axis = op.axis(0, len(specs[0].shape))
     rest = {(s.dtype, len(s.shape), s.shape[:axis], s.shape[axis + 1 :]) for s in specs}

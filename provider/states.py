@@ -11,7 +11,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from onnx_iron.provider.specs import BFLOAT16, FLOATS, Array, DType, Shape, Spec
+from onnx_iron.provider.specs import BFLOAT16, FLOATS, Array, DType, Spec
 
 ALIGNMENT = 64
 FORMAT = "onnx_iron.states.1"
@@ -151,9 +151,18 @@ def _text(item: Any) -> str:
     return "absent" if item is None else f"{item[0]} {tuple(item[1:])}"
 
 
-def same_states(a: Mapping[str, StateSpec], b: Mapping[str, StateSpec]) -> tuple[str, Shape] | None:
-    """A state that two models have in different types, if any."""
-    for name in sorted(a.keys() & b.keys()):
-        if a[name].spec != b[name].spec:
-            return name, b[name].spec.shape
-    return None
+def merged(models: Mapping[Path, Mapping[str, StateSpec]]) -> list[StateSpec]:
+    """The states of models that share them.
+
+    Raises:
+        ValueError: one of a different type in two models.
+    """
+    found: dict[str, tuple[Path, StateSpec]] = {}
+    for path, states in models.items():
+        for name, state in states.items():
+            other, known = found.setdefault(name, (path, state))
+            if known.spec != state.spec:
+                raise ValueError(
+                    f"state {name!r} is {known.spec} in {other} and {state.spec} in {path}"
+                )
+    return [state for _, state in found.values()]

@@ -26,6 +26,11 @@ class Network(Graph):
         self.body = MethodType(body, self)  # type: ignore[method-assign]
 
 
+def traced(body: Callable[..., Any], shape: tuple[int, ...] = (4, 8), **parts: Any) -> Trace:
+    """The trace of a body of one float32 input x."""
+    return Network(body, **parts).trace(x=(shape, np.float32))
+
+
 def recorded(trace: Trace) -> list[str]:
     """The steps of a trace by their operators."""
     return [step.op.name for step in trace.steps]

@@ -105,7 +105,10 @@ def test_rms_norm_s_weight_is_llama_s_second_rounding(dtype: Any) -> None:
     kind = torch.bfloat16 if dtype == BFLOAT16 else torch.float32
     llama.weight.data = in_torch(w).to(kind)
     expected = llama(in_torch(x).to(kind)).float()
-    check(ran(lambda self, x: F.rms_norm(x, 64, w, 1e-5), x), expected, dtype)
+    result = ran(lambda self, x: F.rms_norm(x, 64, w, 1e-5), x)
+    check(result, expected, dtype)
+    if dtype == BFLOAT16:  # one rounding would give another neighbour to a quarter of them
+        assert (result != rounded(expected, dtype)).sum() <= 2
 
 
 @dtypes

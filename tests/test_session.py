@@ -183,6 +183,23 @@ def test_a_position_may_be_given(session: onnx_iron.Session) -> None:
     assert last.shape == (1, WIDTH)
 
 
+def test_prefill_goes_on_from_a_given_position(session: onnx_iron.Session) -> None:
+    x = rows(12)
+    expected = session.prefill(x=x)["output"]
+    conv = session.state("conv")
+    session.reset()
+    session.prefill(x=x[:2])
+    session.decode(x=rows(1, seed=5))
+    session.reset()
+    session.prefill(x=x[:2])
+    again = session.prefill(x=x[2:], position=np.array([2]))["output"]
+    np.testing.assert_allclose(again, expected[2:], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(session.state("conv"), conv, rtol=1e-5, atol=1e-6)
+    assert session.position == 12
+    with pytest.raises(ValueError, match="'rows' is filled in"):
+        session.prefill(x=x, rows=2)
+
+
 def test_states_are_saved_and_restored(session: onnx_iron.Session, tmp_path: Path) -> None:
     x = rows(12)
     session.prefill(x=x[:9])
@@ -217,6 +234,8 @@ def test_states_of_another_model_are_refused(folder: Path, tmp_path: Path) -> No
         ({"x": rows(1).astype(np.float64)}, TypeError, "input 'x' is float64, expected float32"),
         ({"x": rows(2)}, ValueError, r"input 'x' has shape \(2, 32\), expected float32 \(1, 32\)"),
         ({}, ValueError, "input 'x' is missing"),
+        ({"x": rows(1), "position": 1.5}, TypeError, "'position' is float64, expected int32"),
+        ({"x": rows(1), "position": 2**40}, TypeError, "'position' is int64, expected int32"),
     ],
 )
 def test_inputs_that_do_not_fit_are_named(
@@ -248,7 +267,7 @@ def test_a_position_past_the_context_is_refused_before_anything_is_written(tmp_p
         session = onnx_iron.Session(tmp_path / "decode.onnx", provider=provider)
         step_by_step(session, rows(2))
         before = states_of(session)
-        with pytest.raises(ValueError, match="1 rows at position 2 go past .* context of 2"):
+        with pytest.raises(ValueError, match=r"1 rows at position 2 go past .* context of 2"):
             session.decode(x=rows(1))
         for name, array in before.items():
             np.testing.assert_array_equal(session.state(name), array)
@@ -304,6 +323,10 @@ def test_metadata_is_checked(folder: Path, tmp_path: Path) -> None:
         onnx_iron.Session(tmp_path)
 
 
-def test_unknown_providers_are_refused(folder: Path) -> None:
+def test_unknown_providers_and_options_are_refused(folder: Path) -> None:
+    with pytest.raises(ValueError, match="no NPU backend"):
+        onnx_iron.Session(folder, device="npu")
+    with pytest.raises(ValueError, match="did you mean 'fallback'"):
+        onnx_iron.Session(folder, provider_options={"fallbak": "cpu"})
     with pytest.raises(ValueError, match="provider is 'gpu', expected 'iron' or 'stock'"):
         onnx_iron.Session(folder, provider="gpu")

@@ -59,7 +59,7 @@ class KernelLibrary:
         if len(arguments) != len(signature):
             raise TypeError(f"{name} takes {len(signature)} arguments, not {len(arguments)}")
         slots = (_Argument * len(arguments))()
-        regions: list[tuple[int, int, bool]] = []
+        regions: list[_Region] = []
         for slot, letter, argument in zip(slots, signature, arguments, strict=True):
             if letter == "i":
                 slot.integer = argument
@@ -72,7 +72,7 @@ class KernelLibrary:
                 if not argument.flags.c_contiguous:
                     raise TypeError(f"{name}: an array is not contiguous")
                 slot.pointer = argument.ctypes.data
-                regions.append((argument.ctypes.data, argument.nbytes, letter.isupper()))
+                regions.append(_Region(argument.ctypes.data, argument.nbytes, letter.isupper()))
         error = ctypes.create_string_buffer(1024)
         failed = self._loaded.onnx_iron_aie_call(
             ctypes.c_size_t(self._indices[name]),
@@ -112,7 +112,8 @@ def aligned(shape: int | tuple[int, ...], dtype: Any = BFLOAT16) -> Array:
     count, size = int(np.prod(shape)), np.dtype(dtype).itemsize
     room = np.full(count * size + ALIGNMENT, 0xFF, np.uint8)
     start = -room.ctypes.data % ALIGNMENT
-    return room[start : start + count * size].view(dtype).reshape(shape)
+    placed: Array = room[start : start + count * size].view(dtype)
+    return placed.reshape(shape)
 
 
 def aligned_copy(values: Array) -> Array:

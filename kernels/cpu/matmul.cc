@@ -45,9 +45,10 @@ class ColMajorProduct : public Kernel {
     constexpr int64_t kTileGroups = kTileRows / kGroupRows;
     const int64_t blocks = (groups() + kTileGroups - 1) / kTileGroups;
     const int64_t columns = (n_ + kTileColumns - 1) / kTileColumns;
-    const int64_t products = std::min(m_, kTileRows) * kTileColumns * std::max<int64_t>(k_, 1);
+    const int64_t products = std::min(m_, kTileRows) * kTileColumns * k_;
+    const int64_t grain = kProductGrain / std::max<int64_t>(products, 1);
     // Tiles of one block of rows follow each other, so that its part of a stays in the cache.
-    parallel_ranges(threads, blocks * columns, kProductGrain / products, 1,
+    parallel_ranges(threads, blocks * columns, grain, 1,
                     [&](int64_t begin, int64_t end) {
                       for (int64_t tile = begin; tile < end; ++tile) {
                         const int64_t block = tile / columns;
@@ -107,11 +108,10 @@ class RowMajorProduct : public Kernel {
     const int64_t blocks = (m_ + kRowMajorTileRows - 1) / kRowMajorTileRows;
     const int64_t columns = (n_ + kRowMajorTileColumns - 1) / kRowMajorTileColumns;
     const int64_t tiles = blocks * columns;
-    const int64_t products =
-        std::min(m_, kRowMajorTileRows) * kRowMajorTileColumns * std::max<int64_t>(k_, 1);
+    const int64_t products = std::min(m_, kRowMajorTileRows) * kRowMajorTileColumns * k_;
+    const int64_t grain = kProductGrain / std::max<int64_t>(products, 1);
     parallel_ranges(
-        threads, static_cast<int64_t>(pairs_.size()) * tiles, kProductGrain / products, 1,
-        [&](int64_t begin, int64_t end) {
+        threads, static_cast<int64_t>(pairs_.size()) * tiles, grain, 1, [&](int64_t begin, int64_t end) {
           for (int64_t i = begin; i < end; ++i) {
             const Operands at = operands(a, buffers, i / tiles);
             const int64_t block = i % tiles / columns;

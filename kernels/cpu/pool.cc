@@ -4,8 +4,9 @@
 namespace onnx_iron {
 namespace {
 
-// How often to look before sleeping: some 20 us, the distance of kernels in a benchmark.
-constexpr int kLooks = 1000;
+// How often to look before sleeping, some 100 us. It must be longer than a thread takes to wake up:
+// else the caller and the workers, each waiting for the other to wake, sleep at every call.
+constexpr int kLooks = 4000;
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -21,9 +22,13 @@ Pool::Pool(size_t count) {
 
 Pool::~Pool() {
   stopping_ = true;
-  calls_.fetch_add(1);
-  calls_.notify_all();
+  start_call();
   for (std::thread& worker : workers_) worker.join();
+}
+
+void Pool::start_call() {
+  calls_.fetch_add(1);
+  if (asleep_.load() != 0) calls_.notify_all();
 }
 
 void Pool::take_tasks() {
@@ -31,11 +36,14 @@ void Pool::take_tasks() {
 }
 
 void Pool::work() {
-  for (uint64_t seen = 0;;) {
+  // A call is over only when every worker has finished it, so none is missed.
+  for (uint32_t seen = 0;; ++seen) {
     for (int look = 0; look < kLooks && calls_.load() == seen; ++look) pause();
-    calls_.wait(seen);
-    // One step at a time: a call is over only when every worker has finished it.
-    ++seen;
+    if (calls_.load() == seen) {
+      asleep_.fetch_add(1);
+      calls_.wait(seen);
+      asleep_.fetch_sub(1);
+    }
     if (stopping_) return;
     take_tasks();
     if (busy_.fetch_sub(1) == 1) busy_.notify_one();
@@ -47,16 +55,11 @@ void Pool::run(size_t tasks, Task task, void* context) {
   context_ = context;
   tasks_ = tasks;
   next_ = 0;
-  busy_ = workers_.size();
-  calls_.fetch_add(1);
-  calls_.notify_all();
+  busy_ = static_cast<uint32_t>(workers_.size());
+  start_call();
   take_tasks();
-  size_t left = busy_.load();
-  for (int look = 0; look < kLooks && left != 0; ++look) {
-    pause();
-    left = busy_.load();
-  }
-  for (; left != 0; left = busy_.load()) busy_.wait(left);
+  for (int look = 0; look < kLooks && busy_.load() != 0; ++look) pause();
+  for (uint32_t left = busy_.load(); left != 0; left = busy_.load()) busy_.wait(left);
 }
 
 }  // namespace onnx_iron

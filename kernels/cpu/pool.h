@@ -21,14 +21,17 @@ class Pool : public Threads {
  private:
   void work();
   void take_tasks();
+  void start_call();
 
   Task task_ = nullptr;
   void* context_ = nullptr;
   size_t tasks_ = 0;
-  std::atomic<size_t> next_{0};
-  std::atomic<size_t> busy_{0};        // workers that have not finished the current call
-  std::atomic<uint64_t> calls_{0};     // what workers wait on
-  std::atomic<bool> stopping_{false};
+  bool stopping_ = false;
+  // 32 bits, which the kernel can wait on itself.
+  std::atomic<uint32_t> calls_{0};    // counts calls; what workers wait for
+  std::atomic<uint32_t> asleep_{0};   // workers that must be woken
+  std::atomic<uint32_t> busy_{0};     // workers that have not finished the current call
+  std::atomic<size_t> next_{0};       // the first task that nobody has taken
   std::vector<std::thread> workers_;
 };
 

@@ -68,7 +68,9 @@ class _Builder:
         self.versions: dict[str, str] = {}  # state -> its value after the writes so far
         self.parts: dict[tuple[Any, ...], str] = {}  # reshapes and slices already made
         self.names: dict[str, int] = {}
-        self.standard_opset = OPSET  # as new as the operators used need
+        # The standard dialect is as new as the operators used need.
+        needed = [step.op.standard_opset for step in trace.steps]
+        self.opset = max([OPSET, *needed]) if options.dialect == "standard" else OPSET
 
     # -- the whole --------------------------------------------------------------------------
 
@@ -86,8 +88,7 @@ class _Builder:
             value_info=list(self.infos.values()),
         )
         standard = self.options.dialect == "standard"
-        opset = self.standard_opset if standard else OPSET
-        imports = [helper.make_opsetid("", opset)]
+        imports = [helper.make_opsetid("", self.opset)]
         if not standard:
             imports.append(helper.make_opsetid(DOMAIN, VERSION))
         model = helper.make_model(
@@ -248,15 +249,18 @@ class _Builder:
         if self.options.dialect == "standard":
             by_name = {value: named_shapes[n] for n, value in zip(given, inputs, strict=True) if n}
             body = Body(
-                {**by_name, **named_shapes}, op.attributes(), prefix=f"{name}/", references=False
+                {**by_name, **named_shapes},
+                op.attributes(),
+                prefix=f"{name}/",
+                references=False,
+                opset=self.opset,
             )
             made = op.standard(body, *(value or None for value in inputs))
             self.nodes.extend(body.nodes)
-            self.standard_opset = max(self.standard_opset, op.standard_opset)
             return list(made) if isinstance(made, tuple) else [made]
         overload = op.variant(shapes)
         if (op.name, overload) not in self.functions:
-            body = Body(named_shapes, op.attributes())
+            body = Body(named_shapes, op.attributes(), opset=OPSET)
             made = op.body(body, *given)
             self.functions[op.name, overload] = function(
                 DOMAIN,

@@ -122,7 +122,7 @@ def _slice_part(item: slice, size: int, where: str) -> tuple[_Part, Value | None
             )
         return _Part(start, length, False), None
     first, last, _ = item.indices(size)
-    if last <= first:
+    if last <= first and size:
         raise ValueError(f"{where}: {start}:{stop} is empty on {size} entries")
     return _Part(first, last - first, False), None
 

@@ -18,6 +18,7 @@ class Body:
         attributes: the node's attribute values, used by ``attribute`` where ``references`` is off.
         prefix: put before every result's name.
         references: attributes are read by reference (in a function), not as constants (in a graph).
+        opset: the version of the standard operators.
     """
 
     def __init__(
@@ -27,7 +28,9 @@ class Body:
         *,
         prefix: str = "",
         references: bool = True,
+        opset: int = 21,
     ) -> None:
+        self.opset = opset
         self.nodes: list[onnx.NodeProto] = []
         self._shapes = shapes
         self._attributes = attributes

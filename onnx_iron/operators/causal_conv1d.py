@@ -204,7 +204,7 @@ class CausalConv1d(Op):
             y = y + flat[first + k : first + k + T] * taps[k]
         if K > 1 and rows is None:
             write[...] = flat[first + T : chunk + T]
-        elif K > 1:
+        else:
             for j in range(K - 1):
                 tail[j] = flat[first + rows + j]
             write[...] = tail

@@ -30,7 +30,11 @@ class SiLU(Op):
         return g.narrow_like(silu_body(g, g.widen(x)), x)
 
     def standard(self, g: Body, x: str) -> str:
-        return g.narrow_like(g.op("Swish", g.widen(x)), x)
+        wide = g.widen(x)
+        if g.opset == self.standard_opset:
+            return g.narrow_like(g.op("Swish", wide), x)
+        # onnxruntime has Swish as a function alone, and that in models of its own opset only.
+        return g.narrow_like(g.op("Mul", wide, g.op("Sigmoid", wide)), x)
 
 
 def silu(x: Array) -> Array:

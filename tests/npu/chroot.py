@@ -38,7 +38,11 @@ WHEELS = ("hypothesis", "ml_dtypes", "numpy", "onnx", "onnxruntime", "pytest", "
 SKIPPED = 77
 CHECKOUT = Path(__file__).resolve().parents[2]
 # Paths inside.
-SOURCE, PYTHON, BUILDS = Path("/src/onnx-iron"), Path("/opt/venv/bin/python"), Path("/var/cache/npu")
+SOURCE, PYTHON, BUILDS = (
+    Path("/src/onnx-iron"),
+    Path("/opt/venv/bin/python"),
+    Path("/var/cache/npu"),
+)
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 # What a command keeps of the caller's environment.
@@ -110,7 +114,9 @@ def make(address: str | None) -> Path:
                 inside = folder / name.relative_to("/")
                 inside.unlink(missing_ok=True)
                 shutil.copyfile(name, inside)
-        step(["chroot", str(folder), "python3", "-m", "venv", "--system-site-packages", "/opt/venv"])
+        step(
+            ["chroot", str(folder), "python3", "-m", "venv", "--system-site-packages", "/opt/venv"]
+        )
         pip = [str(PYTHON), "-m", "pip", "install", "--quiet", *WHEELS]
         step(["chroot", str(folder), *pip], PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_FIND_LINKS="")
         (folder / "complete").write_text("")
@@ -243,32 +249,42 @@ def say(text: str) -> None:
     print(f"chroot: {text}", file=sys.stderr, flush=True)
 
 
+def split(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """What stands before a --, and what after it."""
+    if "--" not in arguments:
+        return arguments, ()
+    at = arguments.index("--")
+    return arguments[:at], arguments[at + 1 :]
+
+
 def main() -> int:
     """Parse the command line and do it; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("action", choices=("make", "run", "path", "inside"))
     parser.add_argument("--mirror", metavar="URL", help="of Debian; by default the one apt uses")
     parser.add_argument("--target", choices=("npu1", "npu2"), default="npu2")
-    parser.add_argument("command", nargs="*", metavar="-- COMMAND")
-    given = parser.parse_args()
-    if given.action in ("run", "inside") and not given.command:
-        parser.error("a command is missing, after --")
+    arguments, command = split(sys.argv[1:])
+    given = parser.parse_args(arguments)
+    if bool(command) != (given.action in ("run", "inside")):
+        parser.error("run takes a command after --, and nothing else does")
     if given.action == "path":
         print(home())
         return 0
     if given.action == "inside":
-        return inside(given.target, given.command)
+        return inside(given.target, command)
     try:
         folder = make(given.mirror)
     except NotHereError as error:
         bar = "!" * 88
-        say(f"\n{bar}\nSKIPPED: the simulated NPU can't be set up here, so NOTHING was tested "
-            f"on it.\n{error}\n{bar}")
+        say(
+            f"\n{bar}\nSKIPPED: the simulated NPU can't be set up here, so NOTHING was tested "
+            f"on it.\n{error}\n{bar}"
+        )
         return SKIPPED
     if given.action == "make":
         print(folder)
         return 0
-    return run(folder, given.target, given.command)
+    return run(folder, given.target, command)
 
 
 if __name__ == "__main__":

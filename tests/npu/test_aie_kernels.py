@@ -93,7 +93,21 @@ def test_arithmetic_of_all_pairs_of_extremes_and_of_random_bits(
     bound: int,
 ) -> None:
     edges = np.array(
-        [0, -0.0, 1, -1, 3, 2.0**-126, 2.0**127, -(2.0**127), 3.38e38, 1e-30, np.inf, -np.inf, np.nan]
+        [
+            0,
+            -0.0,
+            1,
+            -1,
+            3,
+            2.0**-126,
+            2.0**127,
+            -(2.0**127),
+            3.38e38,
+            1e-30,
+            np.inf,
+            -np.inf,
+            np.nan,
+        ]
     ).astype(BFLOAT16)
     pairs = np.stack(np.meshgrid(edges, edges)).reshape(2, -1)
     random = rng.integers(0, 1 << 16, (2, (1 << 16) - pairs.shape[1]), np.uint16).view(BFLOAT16)
@@ -193,9 +207,9 @@ def test_norms(
         reference = op.reference(x)
     near = np.abs(reference.astype(np.float32)) < 1e-5  # LayerNorm's mean cancels there
     if name == "layer_norm":
-        assert np.abs(y.astype(np.float32) - reference.astype(np.float32))[near].max(
-            initial=0
-        ) <= 1e-6
+        assert (
+            np.abs(y.astype(np.float32) - reference.astype(np.float32))[near].max(initial=0) <= 1e-6
+        )
         y, reference = y[~near], reference[~near]
     assert worst(record_property, y, reference) <= bound
 
@@ -466,9 +480,7 @@ def test_attention_over_tiles_of_the_cache(
 ) -> None:
     key, value = numbers(rng, 37, 64), numbers(rng, 37, 96)
     query = numbers(rng, length, 4, 64, scale=3.0)
-    y = attend(
-        kernels, query, key, value, tile, causal=True, position=position, scale=64**-0.5
-    )
+    y = attend(kernels, query, key, value, tile, causal=True, position=position, scale=64**-0.5)
     reference = Attention(is_causal=True).reference(
         query, key[:, None], value[:, None], position=position
     )
@@ -528,7 +540,7 @@ def test_a_row_length_that_is_no_whole_number_of_vectors_is_caught(
     kernels: KernelLibrary,
 ) -> None:
     x, y = aligned((3, 40)), aligned((3, 40))
-    with pytest.raises(ValueError, match="softmax_bf16: a .* is no multiple of|a load of"):
+    with pytest.raises(ValueError, match=r"softmax_bf16: a .* is no multiple of|a load of"):
         kernels.call("softmax_bf16", x, y, 3, 40)
 
 
@@ -541,7 +553,7 @@ def test_an_address_that_is_not_aligned_is_caught() -> None:
 
 
 def test_an_access_past_the_end_is_caught(kernels: KernelLibrary) -> None:
-    with pytest.raises(ValueError, match="a load outside the buffers|a load of"):
+    with pytest.raises(ValueError, match=r"a load outside the buffers|a load of"):
         kernels.call("silu_bf16", aligned(64), aligned(128), 128)
 
 

@@ -178,10 +178,7 @@ uint32_t Commands::run_design(const Command& command, Bytes packet) {
   }
   const Design& design = *units[unit];
   try {
-    if (!design.has_instructions(instructions)) {
-      throw std::runtime_error("the instructions are another design's");
-    }
-    design.run(buffers);
+    design.run(instructions, buffers);
   } catch (const std::exception& error) {
     log("run: %s", error.what());
     return kError;

@@ -1,5 +1,9 @@
 #include "designs.h"
 
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 
@@ -7,6 +11,30 @@ namespace npu_driver {
 namespace {
 
 constexpr size_t kHeader = sizeof kMagic + sizeof(Digest) + sizeof(uint64_t);
+constexpr size_t kMostValues = 64;
+constexpr uint8_t kPoison = 0xff;  // all ones is NaN
+
+// kernels/designs/interpreter.h; the simulator is built on its own, so it is loaded, not linked.
+using RunDesign = int (*)(const void* design, size_t design_bytes, const char* kernels,
+                          void* const* buffers, const size_t* sizes, const int32_t* values,
+                          uint8_t poison, char* error, size_t error_bytes);
+
+const char* variable(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr) throw std::runtime_error(std::string(name) + " is not set");
+  return value;
+}
+
+RunDesign interpreter() {
+  static const RunDesign found = [] {
+    void* library = dlopen(variable("NPU_DRIVER_INTERPRETER"), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) throw std::runtime_error(dlerror());
+    void* symbol = dlsym(library, "onnx_iron_run_design");
+    if (symbol == nullptr) throw std::runtime_error("the interpreter has no onnx_iron_run_design");
+    return reinterpret_cast<RunDesign>(symbol);
+  }();
+  return found;
+}
 
 bool begins_with_magic(Bytes bytes) {
   return bytes.size >= sizeof kMagic && std::memcmp(bytes.data, kMagic, sizeof kMagic) == 0;
@@ -22,19 +50,29 @@ Design::Design(Bytes pdi) {
   uint64_t length = 0;
   std::memcpy(&length, pdi.data + sizeof kMagic + sizeof digest_, sizeof length);
   if (length > pdi.size - kHeader) throw std::runtime_error("the design is cut short");
-  text_.assign(reinterpret_cast<const char*>(pdi.data) + kHeader, length);
+  design_.assign(pdi.data + kHeader, pdi.data + kHeader + length);
 }
 
-bool Design::has_instructions(Bytes instructions) const {
-  return instructions.size >= sizeof kMagic + sizeof digest_ && begins_with_magic(instructions) &&
-         std::memcmp(instructions.data + sizeof kMagic, digest_.data(), sizeof digest_) == 0;
-}
-
-void Design::run(const std::vector<Bytes>& buffers) const {
-  if (text_ != "add_float32" || buffers.size() < 3) throw std::runtime_error("unknown design");
-  auto a = reinterpret_cast<float*>(buffers[0].data), b = reinterpret_cast<float*>(buffers[1].data),
-       c = reinterpret_cast<float*>(buffers[2].data);
-  for (size_t i = 0; i < buffers[2].size / 4; ++i) c[i] = a[i] + b[i];
+void Design::run(Bytes instructions, const std::vector<Bytes>& buffers) const {
+  constexpr size_t kValues = sizeof kMagic + sizeof(Digest);
+  if (instructions.size < kValues || !begins_with_magic(instructions) ||
+      std::memcmp(instructions.data + sizeof kMagic, digest_.data(), sizeof digest_) != 0) {
+    throw std::runtime_error("the instructions are not this design's");
+  }
+  int32_t values[kMostValues] = {};
+  std::memcpy(values, instructions.data + kValues,
+              std::min(instructions.size - kValues, sizeof values));
+  std::vector<void*> starts;
+  std::vector<size_t> sizes;
+  for (Bytes buffer : buffers) {
+    starts.push_back(buffer.data);
+    sizes.push_back(buffer.size);
+  }
+  char error[512] = "";
+  if (interpreter()(design_.data(), design_.size(), variable("NPU_DRIVER_KERNELS"), starts.data(),
+                    sizes.data(), values, kPoison, error, sizeof error) != 0) {
+    throw std::runtime_error(error);
+  }
 }
 
 }  // namespace npu_driver

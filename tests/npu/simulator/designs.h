@@ -2,16 +2,14 @@
 #pragma once
 
 #include <array>
-#include <memory>
-#include <string>
 #include <vector>
 
 #include "memory.h"
 
 namespace npu_driver {
 
-// A design's bytes begin with kMagic, its digest, and the length of the text that follows; the
-// instructions of a run are kMagic and the digest.
+// A design's bytes are kMagic, its digest, the length of what follows, and the design as the
+// interpreter reads it. The instructions of a run are kMagic, the digest, and the per-call values.
 inline constexpr char kMagic[16] = "onnx_iron.sim.1";
 using Digest = std::array<std::byte, 32>;
 
@@ -20,18 +18,16 @@ class Design {
   // Throws std::runtime_error where the bytes are no design of the simulator's.
   explicit Design(Bytes pdi);
 
-  // Whether these are the instructions that belong to this design.
-  bool has_instructions(Bytes instructions) const;
   // Runs the design over the buffers, in the order of the run's arguments. Throws
-  // std::runtime_error with what is wrong.
-  void run(const std::vector<Bytes>& buffers) const;
+  // std::runtime_error with what is wrong: instructions of another design, or what the interpreter
+  // says.
+  void run(Bytes instructions, const std::vector<Bytes>& buffers) const;
 
   const Digest& digest() const { return digest_; }
 
  private:
   Digest digest_{};
-  std::string text_;
-  std::shared_ptr<void> loaded_;  // the interpreter's
+  std::vector<std::byte> design_;
 };
 
 }  // namespace npu_driver

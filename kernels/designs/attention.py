@@ -1,0 +1,128 @@
+"""Attention of a few rows over a cache: key heads over the columns, tiles of the cache in order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from onnx_iron.kernels.designs.design import (
+    Call,
+    Design,
+    Direction,
+    Index,
+    Local,
+    Stream,
+    Term,
+    Transfer,
+)
+from onnx_iron.kernels.designs.request import Request, first_that_fits, makes
+from onnx_iron.kernels.designs.split import Split
+
+_CAUSAL, _POSITION, _KV_ROWS = 1, 2, 4  # the kernel's flags
+_QUERY_ROWS = 8  # at the most, at once
+_ENTRIES = 64  # of the cache, at the most
+
+
+@makes("Attention")
+def attention(request: Request) -> Design:
+    """Loops: over key heads, split over the columns, over blocks of query rows, over the cache.
+
+    A tile of the cache has the keys of its entries, then their values. The whole cache moves, seen
+    or not; the kernel passes over what no row sees.
+    """
+    request.whole_vectors("head_dim", request.shape("query")[2])
+    request.whole_vectors("value_dim", request.shape("value")[2])
+    length, entries = request.shape("query")[0], request.shape("key")[0]
+
+    def designs() -> Iterator[Design]:
+        most_rows = min(_QUERY_ROWS, length)
+        while most_rows:
+            most_entries = min(_ENTRIES, entries)
+            while most_entries:
+                yield _design(request, Split(length, most_rows), Split(entries, most_entries))
+                most_entries //= 2
+            most_rows //= 2
+
+    return first_that_fits(designs())
+
+
+def _design(request: Request, queries: Split, cache: Split) -> Design:
+    device = request.device
+    _, all_heads, dim = request.shape("query")
+    entries, groups, value_dim = request.shape("value")
+    heads, attributes = all_heads // groups, request.op.attributes()
+    rows = queries.tile * heads
+    over = Split(groups, 1)
+    group, first_row = over.start(0, 3, device.columns), queries.start(1, 3)
+    first = cache.start(2, 3)
+
+    flags = _CAUSAL if attributes["is_causal"] else 0
+    asked = [_heads("query", queries.tile, all_heads, heads, dim, first_row, group)]
+    words = 0
+    for name, flag in (("position", _POSITION), ("kv_rows", _KV_ROWS)):
+        if request.has(name):
+            asked.append(Transfer(name, (1,), (1,)))
+            flags, words = flags | flag, words + 1
+    kept = tuple(
+        Transfer(
+            name,
+            (cache.tile, width),
+            (groups * width, 1),
+            (Term(groups * width, first), Term(width, group)),
+        )
+        for name, width in (("key", dim), ("value", value_dim))
+    )
+    result = _heads("y", queries.tile, all_heads, heads, value_dim, first_row, group)
+    return Design(
+        name=request.op.stem,
+        device=device,
+        buffers=(
+            *request.inputs("query", "key", "value", "position", "kv_rows"),
+            *request.outputs("y"),
+        ),
+        columns=tuple((each, queries.blocks, cache.blocks) for each in over.over(device.columns)),
+        streams=(
+            Stream(
+                "query", Direction.IN, 2, "bfloat16", rows * dim + 2 * words, tuple(asked), depth=1
+            ),
+            Stream("cache", Direction.IN, 3, "bfloat16", cache.tile * (dim + value_dim), kept),
+            Stream("y", Direction.OUT, 2, "bfloat16", rows * value_dim, (result,), depth=1),
+        ),
+        locals=(Local("state", "float32", rows * (value_dim + 2)),),
+        calls=(
+            Call("attention_start_bf16", 2, ("state", rows, value_dim)),
+            Call(
+                "attention_bf16",
+                3,
+                (
+                    "query",
+                    "cache",
+                    "state",
+                    rows,
+                    heads,
+                    dim,
+                    value_dim,
+                    cache.tile,
+                    first,
+                    cache.due(2, 3),
+                    entries,
+                    first_row,
+                    flags,
+                    float(attributes.get("scale", 1 / math.sqrt(dim))),
+                ),
+            ),
+            Call("attention_finish_bf16", 2, ("state", "y", rows, value_dim), after=True),
+        ),
+    )
+
+
+def _heads(
+    buffer: str, rows: int, all_heads: int, heads: int, width: int, row: Index, group: Index
+) -> Transfer:
+    """A block of rows of the heads that read one key head."""
+    return Transfer(
+        buffer,
+        (rows, heads * width),
+        (all_heads * width, 1),
+        (Term(all_heads * width, row), Term(heads * width, group)),
+    )

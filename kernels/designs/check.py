@@ -1,0 +1,122 @@
+"""Whether a design fits its device: memories, channels, and what the DMA engines can address."""
+
+from __future__ import annotations
+
+from onnx_iron.kernels.designs.design import Design, Direction, Index, Refusal, Stream, Term
+from onnx_iron.kernels.designs.device import (
+    CHANNELS,
+    CORE_BYTES,
+    MEMORY_TILE_BYTES,
+    STACK_BYTES,
+    WORD,
+    UnaddressableError,
+    memory_pattern,
+    shim_pattern,
+)
+
+_ALIGNMENT = 64
+
+
+def checked(design: Design) -> Design | Refusal:
+    """The design, or a refusal where it does not fit its device."""
+    reason = (
+        _structure(design) or _core_memory(design) or _memory_tiles(design) or _addresses(design)
+    )
+    return design if reason is None else Refusal(f"{design.name}: {reason}")
+
+
+def core_bytes(design: Design) -> int:
+    """What a core's tiles, locals and stack take."""
+    tiles = sum(_aligned(s.bytes) * s.depth for s in _core_streams(design))
+    return STACK_BYTES + tiles + sum(_aligned(local.bytes) for local in design.locals)
+
+
+def memory_tile_bytes(design: Design) -> int:
+    """What a column's memory tile holds."""
+    return sum(_aligned(s.bytes) * s.depth for s in design.streams if passes_memory_tile(s))
+
+
+def passes_memory_tile(stream: Stream) -> bool:
+    """Whether its tiles stop in a memory tile: to be read in another order, or by several."""
+    return bool(stream.arrange or stream.broadcast or stream.source)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _core_streams(design: Design) -> list[Stream]:
+    passed_on = {s.source for s in design.streams if s.source}
+    return [s for s in design.streams if s.source is None and s.name not in passed_on]
+
+
+def _structure(design: Design) -> str | None:
+    if not 1 <= len(design.columns) <= design.device.columns:
+        return (
+            f"{len(design.columns)} columns, of which {design.device} has {design.device.columns}"
+        )
+    loops = len(design.columns[0])
+    for stream in design.streams:
+        filled = sum(t.size * design.buffer(t.buffer).item_bytes for t in stream.transfers)
+        if filled != stream.bytes:
+            return f"{filled} bytes fill a tile {stream.name} of {stream.bytes} bytes"
+        if stream.level > loops:
+            return f"stream {stream.name} follows {stream.level} loops of {loops}"
+        affines = [a for t in stream.transfers for term in t.terms for a in term.index.affines()]
+        if any(any(a.loops[stream.level :]) for a in affines):
+            return f"stream {stream.name} depends on a loop inside its level {stream.level}"
+        if stream.broadcast:
+            if any(a.column for a in affines):
+                return f"stream {stream.name} is the same for all columns and depends on the column"
+            if len({trips[: stream.level] for trips in design.columns}) > 1:
+                return f"stream {stream.name} is the same for columns that run it unequally often"
+    for direction in Direction:
+        count = sum(s.direction is direction for s in design.streams)
+        if count > CHANNELS:
+            return f"{count} streams {direction}, for which a core has {CHANNELS} DMA channels"
+    for call in design.calls:
+        for argument in call.arguments:
+            if isinstance(argument, Index) and any(
+                any(a.loops[call.level :]) or a.values for a in argument.affines()
+            ):
+                return f"an argument of {call.kernel} depends on a loop inside or on a value"
+    return None
+
+
+def _core_memory(design: Design) -> str | None:
+    taken = core_bytes(design)
+    if taken > CORE_BYTES:
+        return f"{taken} bytes of tiles, locals and stack, of which a core has {CORE_BYTES}"
+    return None
+
+
+def _memory_tiles(design: Design) -> str | None:
+    taken = memory_tile_bytes(design)
+    if taken > MEMORY_TILE_BYTES:
+        return f"{taken} bytes of tiles in a memory tile, which has {MEMORY_TILE_BYTES}"
+    return None
+
+
+def _addresses(design: Design) -> str | None:
+    for stream in design.streams:
+        try:
+            if stream.arrange:
+                memory_pattern(stream.arrange, stream.bytes // stream.size)
+            for transfer in stream.transfers:
+                item_bytes = design.buffer(transfer.buffer).item_bytes
+                shim_pattern(transfer.sizes, transfer.strides, item_bytes)
+                if item_bytes % WORD and not all(map(_is_even, transfer.terms)):
+                    raise UnaddressableError(
+                        f"offsets into {transfer.buffer} that are no multiple of {WORD} bytes"
+                    )
+        except UnaddressableError as unaddressable:
+            return f"stream {stream.name} has {unaddressable}"
+    return None
+
+
+def _is_even(term: Term) -> bool:
+    """Whether every offset that the term can give is."""
+    parts = [term.index.low or 0]
+    for affine in term.index.affines():
+        parts += [affine.constant, affine.column, *affine.loops, *(f for _, f in affine.values)]
+    return all(part * term.stride % 2 == 0 for part in parts)

@@ -1,0 +1,412 @@
+#include "interpreter.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <stdexcept>
+
+#include "flat_design.h"
+
+namespace onnx_iron::designs {
+namespace {
+
+union Slot {
+  void* pointer;
+  int32_t integer;
+  float real;
+};
+
+// As kernels/aie/host lays it out.
+struct Region {
+  const std::byte* begin;
+  size_t bytes;
+  bool writable;
+};
+
+// A host library of kernels, loaded once and kept.
+class Kernels {
+ public:
+  struct Kernel {
+    size_t index;
+    std::string signature;
+  };
+
+  static const Kernels& at(const char* path) {
+    static std::mutex mutex;
+    static std::map<std::string, std::unique_ptr<Kernels>> loaded;
+    const std::lock_guard lock(mutex);
+    std::unique_ptr<Kernels>& kernels = loaded[path];
+    if (!kernels) kernels.reset(new Kernels(path));
+    return *kernels;
+  }
+
+  const Kernel& find(const std::string& name) const {
+    const auto found = by_name_.find(name);
+    if (found == by_name_.end()) throw std::invalid_argument("no kernel " + name);
+    return found->second;
+  }
+
+  void call(const Kernel& kernel, std::span<const Slot> slots,
+            std::span<const Region> regions) const {
+    char error[512];
+    if (call_(kernel.index, slots.data(), regions.data(), regions.size(), error, sizeof(error))) {
+      throw std::out_of_range(error);
+    }
+  }
+
+ private:
+  explicit Kernels(const char* path) {
+    void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) throw std::runtime_error(dlerror());
+    const auto count = symbol<size_t (*)()>(library, "onnx_iron_aie_count");
+    const auto name = symbol<const char* (*)(size_t)>(library, "onnx_iron_aie_name");
+    const auto signature = symbol<const char* (*)(size_t)>(library, "onnx_iron_aie_signature");
+    call_ = symbol<decltype(call_)>(library, "onnx_iron_aie_call");
+    for (size_t i = 0; i < count(); ++i) by_name_[name(i)] = {i, signature(i)};
+  }
+
+  template <typename F>
+  static F symbol(void* library, const char* name) {
+    void* found = dlsym(library, name);
+    if (found == nullptr) throw std::runtime_error(std::string("no symbol ") + name);
+    return reinterpret_cast<F>(found);
+  }
+
+  int (*call_)(size_t, const Slot*, const Region*, size_t, char*, size_t);
+  std::map<std::string, Kernel> by_name_;
+};
+
+// A tile or a local in a core's memory: aligned, between guards that nobody may touch.
+class Tile {
+ public:
+  Tile(size_t bytes, uint8_t poison) : bytes_(bytes), room_(bytes + 3 * kGuard, kGuardByte) {
+    const auto address = reinterpret_cast<uintptr_t>(room_.data()) + kGuard;
+    start_ = kGuard + (kGuard - address % kGuard) % kGuard;
+    fill(poison);
+  }
+
+  std::byte* data() { return reinterpret_cast<std::byte*>(room_.data() + start_); }
+  size_t bytes() const { return bytes_; }
+  void fill(uint8_t poison) { std::memset(data(), poison, bytes_); }
+
+  bool intact() const {
+    const auto clean = [](uint8_t byte) { return byte == kGuardByte; };
+    const auto begin = room_.begin() + static_cast<std::ptrdiff_t>(start_);
+    return std::all_of(room_.begin(), begin, clean) &&
+           std::all_of(begin + static_cast<std::ptrdiff_t>(bytes_), room_.end(), clean);
+  }
+
+ private:
+  static constexpr size_t kGuard = 64;
+  static constexpr uint8_t kGuardByte = 0xa5;
+  size_t bytes_;
+  std::vector<uint8_t> room_;
+  size_t start_;
+};
+
+// A walk over elements: calls visit(element, count) for each run of neighbours, in order.
+template <typename Visit>
+void walk(std::span<const int64_t> sizes, std::span<const int64_t> strides, int64_t offset,
+          Visit&& visit) {
+  if (sizes.size() == 1 && strides[0] == 1) {
+    visit(offset, sizes[0]);
+  } else {
+    for (int64_t i = 0; i < sizes[0]; ++i) {
+      const int64_t at = offset + i * strides[0];
+      if (sizes.size() == 1) {
+        visit(at, int64_t{1});
+      } else {
+        walk(sizes.subspan(1), strides.subspan(1), at, visit);
+      }
+    }
+  }
+}
+
+class Run {
+ public:
+  Run(const Design& design, const Kernels& kernels, void* const* buffers, const size_t* sizes,
+      const int32_t* values, uint8_t poison)
+      : design_(design), kernels_(kernels), values_(values), poison_(poison) {
+    for (size_t i = 0; i < design.values.size(); ++i) {
+      const Value& value = design.values[i];
+      if (values[i] < value.low || values[i] > value.high) {
+        throw std::out_of_range(value.name + " is " + std::to_string(values[i]) + ", expected " +
+                                std::to_string(value.low) + ".." + std::to_string(value.high));
+      }
+    }
+    for (size_t i = 0; i < design.buffers.size(); ++i) {
+      const Buffer& buffer = design.buffers[i];
+      const auto expected = static_cast<size_t>(buffer.elements * buffer.item_bytes);
+      if (sizes[i] != expected) {
+        throw std::invalid_argument("buffer " + buffer.name + " has " + std::to_string(sizes[i]) +
+                                    " bytes, expected " + std::to_string(expected));
+      }
+      buffers_.push_back(static_cast<std::byte*>(buffers[i]));
+      written_.emplace_back(buffer.role == Role::kOutput ? buffer.elements : 0, false);
+    }
+    for (const Call& call : design.calls) resolve(call);
+  }
+
+  void all() {
+    if (design_.idle >= 0 && values_[design_.idle] == 0) return;
+    for (size_t column = 0; column < design_.columns.size(); ++column) {
+      column_ = static_cast<int64_t>(column);
+      tiles_.clear();
+      for (const Stream& stream : design_.streams) {
+        tiles_.push_back(std::make_unique<Tile>(stream.bytes(), poison_));
+      }
+      for (const Local& local : design_.locals) {
+        tiles_.push_back(std::make_unique<Tile>(local.bytes, poison_));
+      }
+      indices_.clear();
+      level(0);
+    }
+    for (size_t i = 0; i < written_.size(); ++i) {
+      const auto missing = std::find(written_[i].begin(), written_[i].end(), false);
+      if (missing != written_[i].end()) {
+        throw std::logic_error("element " + std::to_string(missing - written_[i].begin()) +
+                               " of output " + design_.buffers[i].name + " is never written");
+      }
+    }
+  }
+
+ private:
+  void resolve(const Call& call) {
+    const Kernels::Kernel& kernel = kernels_.find(call.kernel);
+    bool fits = kernel.signature.size() == call.arguments.size();
+    for (size_t i = 0; fits && i < call.arguments.size(); ++i) {
+      const char letter = kernel.signature[i];
+      switch (call.arguments[i].kind) {
+        case Argument::Kind::kTile:
+          fits = std::strchr("bBfF", letter) != nullptr;
+          break;
+        case Argument::Kind::kIndex:
+        case Argument::Kind::kInteger:
+          fits = letter == 'i';
+          break;
+        case Argument::Kind::kReal:
+          fits = letter == 'r';
+          break;
+      }
+    }
+    if (!fits) {
+      throw std::invalid_argument(call.kernel + " does not take these arguments; its signature is " +
+                                  kernel.signature);
+    }
+    resolved_.push_back(&kernel);
+  }
+
+  // Everything at a depth of loops: takes tiles, calls, loops, calls, gives tiles.
+  void level(size_t depth) {
+    const auto here = static_cast<int64_t>(depth);
+    for (size_t i = 0; i < design_.streams.size(); ++i) {
+      if (design_.streams[i].level != here) continue;
+      tiles_[i]->fill(poison_);
+      if (!design_.streams[i].outgoing) take(design_.streams[i], *tiles_[i]);
+    }
+    calls(here, false);
+    const std::vector<int64_t>& trips = design_.columns[static_cast<size_t>(column_)];
+    if (depth < trips.size()) {
+      indices_.push_back(0);
+      for (; indices_.back() < trips[depth]; ++indices_.back()) level(depth + 1);
+      indices_.pop_back();
+    }
+    calls(here, true);
+    for (const Stream& stream : design_.streams) {
+      if (stream.level == here && stream.outgoing) give(stream);
+    }
+  }
+
+  int64_t value(const Affine& affine) const {
+    int64_t sum = affine.constant + affine.column * column_;
+    for (size_t i = 0; i < affine.loops.size() && i < indices_.size(); ++i) {
+      sum += affine.loops[i] * indices_[i];
+    }
+    for (const auto& [number, factor] : affine.values) sum += factor * values_[number];
+    return sum;
+  }
+
+  int64_t value(const Index& index) const {
+    int64_t number = value(index.of);
+    if (index.low) number = std::max(number, *index.low);
+    if (index.high) number = std::min(number, value(*index.high));
+    return number;
+  }
+
+  // Where a transfer starts; throws where it leaves its buffer.
+  int64_t offset(const Stream& stream, const Transfer& transfer) const {
+    int64_t start = 0;
+    for (const Term& term : transfer.terms) start += term.stride * value(term.index);
+    int64_t first = start, last = start;
+    for (size_t i = 0; i < transfer.sizes.size(); ++i) {
+      const int64_t reach = (transfer.sizes[i] - 1) * transfer.strides[i];
+      (reach < 0 ? first : last) += reach;
+    }
+    const Buffer& buffer = design_.buffers[static_cast<size_t>(transfer.buffer)];
+    if (first < 0 || last >= buffer.elements) {
+      throw std::out_of_range("stream " + stream.name + " of column " + std::to_string(column_) +
+                              " goes over elements " + std::to_string(first) + ".." +
+                              std::to_string(last) + " of buffer " + buffer.name + ", which has " +
+                              std::to_string(buffer.elements));
+    }
+    return start;
+  }
+
+  // Calls copy(address in the buffer, place in the tile, bytes) along a stream's transfers.
+  template <typename Copy>
+  void along(const Stream& stream, Copy&& copy) {
+    int64_t place = 0;
+    for (const Transfer& transfer : stream.transfers) {
+      const auto number = static_cast<size_t>(transfer.buffer);
+      const int64_t item = design_.buffers[number].item_bytes;
+      walk(transfer.sizes, transfer.strides, offset(stream, transfer),
+           [&](int64_t element, int64_t count) {
+             if (place + count * item > stream.bytes()) {
+               throw std::out_of_range("stream " + stream.name + " moves more than its tile");
+             }
+             copy(number, element, count, buffers_[number] + element * item, place, count * item);
+             place += count * item;
+           });
+    }
+    if (place != stream.bytes()) {
+      throw std::out_of_range("stream " + stream.name + " moves less than its tile");
+    }
+  }
+
+  void take(const Stream& stream, Tile& tile) {
+    along(stream, [&](size_t, int64_t, int64_t, const std::byte* from, int64_t place, int64_t n) {
+      std::memcpy(tile.data() + place, from, static_cast<size_t>(n));
+    });
+    arrange(stream, tile);
+  }
+
+  void give(const Stream& stream) {
+    const size_t source = stream.source >= 0 ? static_cast<size_t>(stream.source)
+                                             : static_cast<size_t>(&stream - &design_.streams[0]);
+    Tile& tile = *tiles_[source];
+    if (tile.bytes() != static_cast<size_t>(stream.bytes())) {
+      throw std::invalid_argument("stream " + stream.name + " passes on tiles of another size");
+    }
+    arrange(stream, tile);
+    along(stream, [&](size_t number, int64_t element, int64_t count, std::byte* to, int64_t place,
+                      int64_t n) {
+      std::memcpy(to, tile.data() + place, static_cast<size_t>(n));
+      if (!written_[number].empty()) {
+        std::fill_n(written_[number].begin() + element, count, true);
+      }
+    });
+  }
+
+  // The tile in the order in which a memory tile reads it.
+  void arrange(const Stream& stream, Tile& tile) {
+    if (stream.arrange.empty()) return;
+    std::vector<int64_t> sizes, strides;
+    for (const auto& [size, stride] : stream.arrange) {
+      sizes.push_back(size);
+      strides.push_back(stride);
+    }
+    const auto item = static_cast<size_t>(stream.item_bytes);
+    const std::vector<std::byte> before(tile.data(), tile.data() + tile.bytes());
+    size_t place = 0;
+    walk(sizes, strides, 0, [&](int64_t element, int64_t count) {
+      const size_t from = static_cast<size_t>(element) * item, n = static_cast<size_t>(count) * item;
+      if (from + n > before.size() || place + n > before.size()) {
+        throw std::out_of_range("stream " + stream.name + " is arranged beyond its tile");
+      }
+      std::memcpy(tile.data() + place, before.data() + from, n);
+      place += n;
+    });
+    if (place != before.size()) {
+      throw std::out_of_range("stream " + stream.name + " arranges less than its tile");
+    }
+  }
+
+  void calls(int64_t depth, bool after) {
+    for (size_t i = 0; i < design_.calls.size(); ++i) {
+      const Call& call = design_.calls[i];
+      if (call.level == depth && call.after == after) invoke(call, *resolved_[i]);
+    }
+  }
+
+  void invoke(const Call& call, const Kernels::Kernel& kernel) {
+    std::vector<Slot> slots;
+    std::vector<Region> regions;
+    for (size_t i = 0; i < call.arguments.size(); ++i) {
+      const Argument& argument = call.arguments[i];
+      Slot slot{};
+      switch (argument.kind) {
+        case Argument::Kind::kTile: {
+          Tile& tile = *tiles_[static_cast<size_t>(argument.number)];
+          slot.pointer = tile.data();
+          const bool writes = kernel.signature[i] == 'B' || kernel.signature[i] == 'F';
+          regions.push_back({tile.data(), tile.bytes(), writes});
+          break;
+        }
+        case Argument::Kind::kIndex:
+          slot.integer = static_cast<int32_t>(value(argument.index));
+          break;
+        case Argument::Kind::kInteger:
+          slot.integer = static_cast<int32_t>(argument.number);
+          break;
+        case Argument::Kind::kReal:
+          slot.real = static_cast<float>(argument.real);
+          break;
+      }
+      slots.push_back(slot);
+    }
+    try {
+      kernels_.call(kernel, slots, regions);
+    } catch (const std::exception& caught) {
+      throw std::out_of_range(call.kernel + " in column " + std::to_string(column_) + ": " +
+                              caught.what());
+    }
+    for (const auto& tile : tiles_) {
+      if (!tile->intact()) {
+        throw std::out_of_range(call.kernel + " in column " + std::to_string(column_) +
+                                " writes outside its tiles");
+      }
+    }
+  }
+
+  const Design& design_;
+  const Kernels& kernels_;
+  const int32_t* values_;
+  uint8_t poison_;
+  std::vector<std::byte*> buffers_;
+  std::vector<std::vector<bool>> written_;
+  std::vector<const Kernels::Kernel*> resolved_;
+  int64_t column_ = 0;
+  std::vector<int64_t> indices_;
+  std::vector<std::unique_ptr<Tile>> tiles_;
+};
+
+void report(const std::string& reason, char* error, size_t error_bytes) {
+  const size_t length = std::min(reason.size(), error_bytes - 1);
+  std::memcpy(error, reason.data(), length);
+  error[length] = '\0';
+}
+
+}  // namespace
+}  // namespace onnx_iron::designs
+
+int onnx_iron_run_design(const void* design, size_t design_bytes, const char* kernels,
+                         void* const* buffers, const size_t* sizes, const int32_t* values,
+                         uint8_t poison, char* error, size_t error_bytes) {
+  using namespace onnx_iron::designs;
+  std::string name = "design";
+  try {
+    const Design decoded = decode(static_cast<const std::byte*>(design), design_bytes);
+    name = decoded.name;
+    Run(decoded, Kernels::at(kernels), buffers, sizes, values, poison).all();
+    return 0;
+  } catch (const std::exception& caught) {
+    report(name + ": " + caught.what(), error, error_bytes);
+    return 1;
+  }
+}

@@ -1,0 +1,154 @@
+"""Compiled designs, in a folder of the user's cache, each under a hash of what it was made from."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnx_iron.provider.npu.image import MOST_DESIGNS, Part, Target, build_image
+
+from onnx_iron.kernels.aie.build import cache_folder
+from onnx_iron.kernels.designs.design import Design
+from onnx_iron.kernels.designs.interpreter import encode
+
+# The simulator's artifacts: this, the digest, then the design or the per-call values.
+SIMULATOR_MAGIC = b"onnx_iron.sim.1\0"
+
+# How many hexadecimal digits of a hash name a file.
+_DIGITS = 24
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A compiled design.
+
+    Attributes:
+        key: the hash that names it.
+        design: what it was made from.
+        folder: where it is, or would be.
+    """
+
+    key: str
+    design: Design
+    folder: Path
+
+    @property
+    def pdi(self) -> Path:
+        """What configures the array."""
+        return self.folder / f"{self.key}.pdi"
+
+    @property
+    def instructions(self) -> Path:
+        """The instructions of a run, with gaps for the per-call values."""
+        return self.folder / f"{self.key}.insts"
+
+    @property
+    def patches(self) -> Path:
+        """Where in the instructions per-call values go; only for designs that have some."""
+        return self.folder / f"{self.key}.patches.json"
+
+    @property
+    def built(self) -> bool:
+        """Whether it is there."""
+        return self.pdi.is_file() and self.instructions.is_file()
+
+    def words(self, values: Mapping[str, int]) -> bytes:
+        """The instructions for per-call values."""
+        content = bytearray(self._content())
+        for value, patches in self._patches().items():
+            for offset, factor in patches:
+                (word,) = struct.unpack_from("<I", content, offset)
+                changed = (word + factor * values[value]) & 0xFFFFFFFF
+                struct.pack_into("<I", content, offset, changed)
+        return bytes(content)
+
+    @functools.lru_cache(maxsize=512)  # noqa: B019 - artifacts are few and small
+    def _content(self) -> bytes:
+        return self.instructions.read_bytes()
+
+    @functools.lru_cache(maxsize=512)  # noqa: B019
+    def _patches(self) -> dict[str, list[tuple[int, int]]]:
+        """For each per-call value the words that it is added to, with the factor."""
+        if not self.patches.is_file():
+            return {}
+        stored = json.loads(self.patches.read_text())
+        return {name: [(int(o), int(f)) for o, f in places] for name, places in stored.items()}
+
+
+@functools.lru_cache(maxsize=4096)
+def artifact(design: Design, simulator: bool) -> Artifact:
+    """The artifact of a design, built or not."""
+    digest = hashlib.sha256(encode(design))
+    if not simulator:
+        digest.update(_kernel_sources())
+    kind = "simulator" if simulator else "hardware"
+    folder = cache_folder() / "npu" / kind / str(design.device)
+    return Artifact(digest.hexdigest()[:_DIGITS], design, folder)
+
+
+@functools.cache
+def _kernel_sources() -> bytes:
+    """A hash of the kernels' source: a change of one makes every artifact anew."""
+    import onnx_iron.kernels.aie as package
+
+    digest = hashlib.sha256()
+    for path in sorted(Path(package.__file__).parent.glob("*.[ch]*")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.digest()
+
+
+def build_simulated(made: Artifact) -> None:
+    """Write the simulator's artifact of a design: the design itself."""
+    content = encode(made.design)
+    head = SIMULATOR_MAGIC + hashlib.sha256(content).digest()
+    values = made.design.values
+    made.folder.mkdir(parents=True, exist_ok=True)
+    patches = {value.name: [(len(head) + 4 * i, 1)] for i, value in enumerate(values)}
+    if patches:
+        write(made.patches, json.dumps(patches).encode())
+    write(made.instructions, head + bytes(4 * len(values)))
+    write(made.pdi, head + struct.pack("<Q", len(content)) + content)
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file so that nobody ever sees a half of it."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_bytes(content)
+    beside.replace(path)
+
+
+def kernel_name(made: Artifact) -> str:
+    """What a design's kernel is called in an image."""
+    return f"{made.design.name}_{made.key[:8]}"
+
+
+def images(artifacts: Sequence[Artifact]) -> list[list[Artifact]]:
+    """The artifacts in groups that each make an image, every one once, in their order."""
+    once = list({made.key: made for made in artifacts}.values())
+    return [once[i : i + MOST_DESIGNS] for i in range(0, len(once), MOST_DESIGNS)]
+
+
+def image(group: Sequence[Artifact], target: Target) -> Path:
+    """The xclbin with a group's designs, made of the built ones if it isn't there.
+
+    Raises:
+        ImageError, FileNotFoundError: it can't be made.
+    """
+    names = "\n".join(made.key for made in group)
+    name = hashlib.sha256(names.encode()).hexdigest()[:_DIGITS]
+    path = group[0].folder / "images" / f"{name}.xclbin"
+    if not path.is_file():
+        parts = [
+            Part(
+                kernel_name(made), made.pdi, len(made.design.buffers), len(made.design.columns)
+            )
+            for made in group
+        ]
+        build_image(parts, target, path)
+    return path

@@ -1,0 +1,347 @@
+"""A subgraph's plan for the NPU: which steps it runs, in which segments, and where values live."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from onnx_iron.provider.fusion import drop_copies
+from onnx_iron.provider.graph import Graph
+from onnx_iron.provider.lowering import Lowering, Refused, Step, start
+from onnx_iron.provider.npu.artifacts import Artifact, artifact
+from onnx_iron.provider.npu.choose import Choice, choose
+from onnx_iron.provider.program import CompileError
+from onnx_iron.provider.rules import lower
+from onnx_iron.provider.schedule import schedule
+from onnx_iron.provider.specs import Shape, Spec
+
+from onnx_iron.kernels.designs.design import Role
+from onnx_iron.kernels.designs.device import Device
+from onnx_iron.operators import OPERATORS
+
+ALIGNMENT = 64
+
+
+class Kind(Enum):
+    """Where a root's bytes are."""
+
+    INPUT = "input"
+    CONSTANT = "constant"  # an input that never changes
+    LITERAL = "literal"  # a constant of the program's own
+    OUTPUT = "output"
+    ARENA = "arena"
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a root's bytes are; ``index`` of an input or output, ``offset`` in the arena."""
+
+    kind: Kind
+    index: int = 0
+    offset: int = 0
+
+
+@dataclass
+class Work:
+    """A step, and who does it.
+
+    Attributes:
+        artifact: the design, where the NPU does it.
+        reason: why the host does.
+        natural: the host does it by nature.
+        operands: the design's buffers as the step's values, in the design's order.
+        written: which of these the NPU writes.
+        values: the design's per-call values by name: a scalar value and the element's index.
+    """
+
+    step: Step
+    artifact: Artifact | None = None
+    reason: str = ""
+    natural: bool = False
+    operands: list[str] = field(default_factory=list)
+    written: list[str] = field(default_factory=list)
+    values: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    @property
+    def on_npu(self) -> bool:
+        """Whether the NPU does it."""
+        return self.artifact is not None
+
+
+@dataclass
+class Segment:
+    """Steps that go out together: to the NPU as one run list, or to the host."""
+
+    on_npu: bool
+    work: list[Work]
+
+
+@dataclass
+class Plan:
+    """The whole subgraph.
+
+    Attributes:
+        updates: (input, output) numbers where the output is the input, with a part written anew.
+        replaced: (input, output) numbers where the output is computed from the input and may take
+            its place afterwards.
+    """
+
+    lowering: Lowering
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    segments: list[Segment]
+    homes: Mapping[str, Home]
+    arena_bytes: int
+    updates: set[tuple[int, int]]
+    replaced: set[tuple[int, int]]
+
+    @property
+    def work(self) -> list[Work]:
+        """All steps in order."""
+        return [work for segment in self.segments for work in segment.work]
+
+    def place(self, name: str) -> tuple[Home, int, Spec]:
+        """Where a value is: its root's home, the offset in it, and its type."""
+        root, offset = self.lowering.resolve(name)
+        return self.homes[root], offset, self.lowering.specs[name]
+
+
+def make_plan(
+    graph: Graph, shapes: Sequence[Shape], device: Device, simulator: bool, *, any_artifact: bool
+) -> Plan:
+    """Plan a claimed subgraph for its inputs' shapes.
+
+    Args:
+        any_artifact: take designs whose artifacts aren't built; else the host does those steps.
+
+    Raises:
+        CompileError: a node that these shapes do not fit, by name.
+    """
+    lowering, constant = lowered(graph, shapes)
+    plan = schedule(lowering, graph.inputs, constant, graph.outputs)
+    literals = set(lowering.literals)
+    work = [assign(step, lowering, device, simulator, any_artifact) for step in plan.steps]
+    work = with_copies(work, lowering, plan.placed, graph.inputs, plan.pairs, device, simulator)
+    segments = cut(work, lowering, plan.placed, plan.pairs, graph.inputs)
+    homes: dict[str, Home] = {}
+    for number, name in enumerate(graph.inputs):
+        homes[name] = Home(Kind.CONSTANT if constant[number] else Kind.INPUT, number)
+    homes.update({name: Home(Kind.LITERAL) for name in literals})
+    homes.update({root: Home(Kind.OUTPUT, number) for root, number in plan.placed.items()})
+    offsets, size = arena([w for s in segments for w in s.work], lowering, homes)
+    homes.update({root: Home(Kind.ARENA, offset=offset) for root, offset in offsets.items()})
+    updates, replaced = state_pairs(work, lowering, homes, set(plan.pairs))
+    return Plan(
+        lowering, graph.inputs, graph.outputs, segments, homes, size, updates, replaced
+    )
+
+
+def lowered(graph: Graph, shapes: Sequence[Shape]) -> tuple[Lowering, list[bool]]:
+    """The subgraph's steps, and which of its inputs never change.
+
+    Raises:
+        CompileError: a node that these shapes do not fit, by name.
+    """
+    lowering, constant = start(graph), []
+    for name, shape in zip(graph.inputs, shapes, strict=True):
+        value = graph.values[name]
+        assert value.dtype is not None
+        lowering.specs[name] = Spec(tuple(shape), value.dtype)
+        constant.append(value.constant)
+    for node in graph.nodes:
+        try:
+            lower(node, lowering)
+        except Refused as refusal:
+            raise CompileError(f"{node}: {refusal}") from None
+    drop_copies(lowering)
+    return lowering, constant
+
+
+def assign(
+    step: Step, lowering: Lowering, device: Device, simulator: bool, any_artifact: bool
+) -> Work:
+    """Decide who does a step."""
+    choice: Choice = choose(step, lowering, device)
+    if choice.design is None:
+        return Work(step, reason=choice.reason, natural=choice.natural)
+    made = artifact(choice.design, simulator)
+    if not made.built and not any_artifact:
+        return Work(
+            step,
+            reason=f"its design is not built; `onnx-iron build-kernels MODEL --target {device}` "
+            "builds it",
+        )
+    declared = OPERATORS[step.op]
+    names: dict[str, str] = {}
+    for slot, name in zip(declared.inputs, step.inputs, strict=False):
+        if name is not None:
+            names[slot.name] = name
+    names.update(zip(declared.outputs, step.outputs, strict=False))
+    work = Work(step, made)
+    for buffer in choice.design.buffers:
+        work.operands.append(names[buffer.name])
+        if buffer.role is not Role.INPUT:
+            work.written.append(names[buffer.name])
+    for value in choice.design.values:
+        # "start", or "ids[3]": an element of an operand.
+        operand, _, rest = value.name.partition("[")
+        work.values[value.name] = names[operand], int(rest.rstrip("]") or 0)
+    return work
+
+
+def is_update(work: Work) -> bool:
+    """Whether the NPU writes a part of a value, and leaves the rest of it as it was."""
+    return work.artifact is not None and any(
+        buffer.role is Role.STATE for buffer in work.artifact.design.buffers
+    )
+
+
+def with_copies(
+    work: Sequence[Work],
+    lowering: Lowering,
+    placed: Mapping[str, int],
+    inputs: Sequence[str],
+    pairs: Sequence[tuple[int, int]],
+    device: Device,
+    simulator: bool,
+) -> list[Work]:
+    """Before an update of a value that can't be overwritten, copy it to where the update is."""
+    result: list[Work] = []
+    for item in work:
+        if is_update(item):
+            old, new = item.step.inputs[0], item.step.outputs[0]
+            assert old is not None
+            root = lowering.resolve(old)[0]
+            shared = placed.get(root) == placed.get(new) and new in placed and root in placed
+            paired = (
+                root in inputs and new in placed and (inputs.index(root), placed[new]) in pairs
+            )
+            if not shared and not paired:
+                copied = Step(item.step.name, "Copy", [old], [new], {})
+                copy = assign(copied, lowering, device, simulator, any_artifact=False)
+                copy.natural = True
+                result.append(copy)
+        result.append(item)
+    return result
+
+
+def cut(
+    work: Sequence[Work],
+    lowering: Lowering,
+    placed: Mapping[str, int],
+    pairs: Sequence[tuple[int, int]],
+    inputs: Sequence[str],
+) -> list[Segment]:
+    """Order the steps in as few segments as their dependencies allow, beginning with the host's."""
+    waits, after = dependencies(work, lowering, placed, pairs, inputs)
+    segments: list[Segment] = []
+    left = set(range(len(work)))
+    on_npu = False
+    while left:
+        taken: list[Work] = []
+        progress = True
+        while progress:
+            progress = False
+            for position in sorted(left):
+                if work[position].on_npu is on_npu and not waits[position]:
+                    left.discard(position)
+                    taken.append(work[position])
+                    for later in after[position]:
+                        waits[later].discard(position)
+                    progress = True
+        if taken:
+            segments.append(Segment(on_npu, taken))
+        on_npu = not on_npu
+    return segments
+
+
+def dependencies(
+    work: Sequence[Work],
+    lowering: Lowering,
+    placed: Mapping[str, int],
+    pairs: Sequence[tuple[int, int]],
+    inputs: Sequence[str],
+) -> tuple[list[set[int]], list[set[int]]]:
+    """For each step those that come before it, and those after: by what they read and write.
+
+    Roots that may share memory count as one.
+    """
+    paired = {inputs[given]: f"output {made}" for given, made in pairs}
+
+    def memory(name: str) -> str:
+        root = lowering.resolve(name)[0]
+        return f"output {placed[root]}" if root in placed else paired.get(root, root)
+
+    waits: list[set[int]] = [set() for _ in work]
+    after: list[set[int]] = [set() for _ in work]
+    written: dict[str, int] = {}
+    read: dict[str, set[int]] = {}
+    for position, item in enumerate(work):
+        reads = {memory(name) for name in item.step.inputs if name is not None}
+        writes = {memory(name) for name in item.step.outputs}
+        before = {written[m] for m in reads | writes if m in written}
+        for m in writes:
+            before |= read.get(m, set())
+        before.discard(position)
+        waits[position] |= before
+        for earlier in before:
+            after[earlier].add(position)
+        for m in writes:
+            written[m] = position
+            read[m] = set()
+        for m in reads:
+            read.setdefault(m, set()).add(position)
+    return waits, after
+
+
+def arena(
+    work: Sequence[Work], lowering: Lowering, elsewhere: Collection[str]
+) -> tuple[dict[str, int], int]:
+    """Byte offsets of the steps' outputs, used again once nobody reads them; and the size."""
+    last: dict[str, int] = {}
+    for position, item in enumerate(work):
+        for name in (*item.step.inputs, *item.step.outputs):
+            if name is not None:
+                last[lowering.resolve(name)[0]] = position
+    offsets: dict[str, int] = {}
+    live: dict[str, tuple[int, int]] = {}
+    size = 0
+    for position, item in enumerate(work):
+        for name in item.step.outputs:
+            if name in elsewhere or name in offsets:
+                continue
+            needed = -(-max(lowering.specs[name].bytes, 1) // ALIGNMENT) * ALIGNMENT
+            begin = 0
+            for taken, end in sorted(live.values()):
+                if begin + needed <= taken:
+                    break
+                begin = max(begin, end)
+            live[name] = begin, begin + needed
+            offsets[name] = begin
+            size = max(size, begin + needed)
+        live = {name: span for name, span in live.items() if last[name] > position}
+    return offsets, size
+
+
+def state_pairs(
+    work: Sequence[Work],
+    lowering: Lowering,
+    homes: Mapping[str, Home],
+    pairs: Collection[tuple[int, int]],
+) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
+    """Of the (input, output) pairs that may share memory, the updated ones and the replaced ones."""
+    updates, replaced = set(), set()
+    for item in work:
+        for made in item.step.outputs:
+            home = homes[lowering.resolve(made)[0]]
+            if home.kind is not Kind.OUTPUT or not item.on_npu:
+                continue
+            for given in item.step.inputs:
+                source = homes[lowering.resolve(given)[0]] if given is not None else None
+                if source is None or source.kind is not Kind.INPUT:
+                    continue
+                pair = source.index, home.index
+                if pair in pairs:
+                    (updates if is_update(item) else replaced).add(pair)
+    return updates, replaced
