@@ -70,6 +70,20 @@ def kernel_library(target: Target) -> Path:
 
 
 @functools.cache
+def kernel_source(kernel: str) -> Path:
+    """The source file that a kernel is in.
+
+    Raises:
+        KeyError: there is no such kernel.
+    """
+    entry = f"ONNX_IRON_KERNEL({kernel})\n"
+    for source in sorted(_HERE.glob("*.cc")):
+        if entry in source.read_text():
+            return source
+    raise KeyError(kernel)
+
+
+@functools.cache
 def interpreter_library() -> Path:
     """The shared library of the designs' interpreter, built if it isn't there.
 

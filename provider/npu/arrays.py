@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Sequence
 
 import numpy as np
+
 from onnx_iron.provider.npu.xrt import Buffer, open_device
 from onnx_iron.provider.specs import Array, Spec
 
@@ -47,7 +48,12 @@ class SharedMemory:
     @property
     def __array_interface__(self) -> dict[str, object]:
         # numpy keeps the owner of an interface alive, and so the buffer.
-        return {"data": (self.address, False), "shape": (self.size,), "typestr": "|u1", "version": 3}
+        return {
+            "data": (self.address, False),
+            "shape": (self.size,),
+            "typestr": "|u1",
+            "version": 3,
+        }
 
     def for_device(self) -> Buffer:
         """The current buffer, with what the host wrote."""
@@ -113,7 +119,7 @@ def find(address: int, size: int) -> SharedMemory | None:
 
 
 def fetch(arrays: Sequence[Array]) -> None:
-    """Bring the NPU's newest contents into arrays of ``shared_array``; others are left as they are."""
+    """Bring the NPU's newest contents into arrays of ``shared_array``; others stay as they are."""
     for array in arrays:
         memory = _shared.get(array.ctypes.data)
         if memory is not None:

@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnx_iron.provider.npu.image import MOST_DESIGNS, Part, Target, build_image
-
 from onnx_iron.kernels.aie.build import cache_folder
 from onnx_iron.kernels.designs.design import Design
 from onnx_iron.kernels.designs.interpreter import encode
+from onnx_iron.provider.npu.image import MOST_DESIGNS, Part, Target, build_image
 
 # The simulator's artifacts: this, the digest, then the design or the per-call values.
 SIMULATOR_MAGIC = b"onnx_iron.sim.1\0"
@@ -145,9 +144,7 @@ def image(group: Sequence[Artifact], target: Target) -> Path:
     path = group[0].folder / "images" / f"{name}.xclbin"
     if not path.is_file():
         parts = [
-            Part(
-                kernel_name(made), made.pdi, len(made.design.buffers), len(made.design.columns)
-            )
+            Part(kernel_name(made), made.pdi, len(made.design.buffers), len(made.design.columns))
             for made in group
         ]
         build_image(parts, target, path)

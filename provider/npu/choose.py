@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx_iron.provider.iron_ops import declared
-from onnx_iron.provider.kernel_check import Frozen, freeze
-from onnx_iron.provider.lowering import Lowering, Step
-from onnx_iron.provider.specs import FLOATS, Array, Spec
 
 from onnx_iron.kernels.designs import designs
 from onnx_iron.kernels.designs.design import Design, Refusal
 from onnx_iron.kernels.designs.device import Device
 from onnx_iron.operators import OPERATORS
+from onnx_iron.provider.iron_ops import declared
+from onnx_iron.provider.kernel_check import Frozen, freeze
+from onnx_iron.provider.lowering import Lowering, Step
+from onnx_iron.provider.specs import FLOATS, Array, Spec
 
 # What only moves or converts elements: the host may do it at any time, on memory that both see.
 MOVES = frozenset(
@@ -51,9 +51,7 @@ def choose(step: Step, lowering: Lowering, device: Device) -> Choice:
         for index, name in enumerate(step.inputs)
         if name is not None and lowering.resolve(name)[0] in lowering.literals
     }
-    found = _design(
-        step.op, freeze(step.attributes), inputs, outputs, _frozen(constants), device
-    )
+    found = _design(step.op, freeze(step.attributes), inputs, outputs, _frozen(constants), device)
     if isinstance(found, Design):
         return Choice(found)
     return Choice(None, found.reason, natural=step.op in MOVES)
@@ -97,5 +95,6 @@ def _design(
 
 
 def _dtype(name: str) -> Any:
-    return next(spec for spec in (*FLOATS, np.dtype(np.int32), np.dtype(np.int64))
-                if spec.name == name)
+    return next(
+        spec for spec in (*FLOATS, np.dtype(np.int32), np.dtype(np.int64)) if spec.name == name
+    )

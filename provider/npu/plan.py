@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from onnx_iron.kernels.designs.design import Role
+from onnx_iron.kernels.designs.device import Device
+from onnx_iron.operators import OPERATORS
 from onnx_iron.provider.fusion import drop_copies
 from onnx_iron.provider.graph import Graph
 from onnx_iron.provider.lowering import Lowering, Refused, Step, start
@@ -15,10 +18,6 @@ from onnx_iron.provider.program import CompileError
 from onnx_iron.provider.rules import lower
 from onnx_iron.provider.schedule import schedule
 from onnx_iron.provider.specs import Shape, Spec
-
-from onnx_iron.kernels.designs.design import Role
-from onnx_iron.kernels.designs.device import Device
-from onnx_iron.operators import OPERATORS
 
 ALIGNMENT = 64
 
@@ -82,9 +81,8 @@ class Plan:
     """The whole subgraph.
 
     Attributes:
-        updates: (input, output) numbers where the output is the input, with a part written anew.
-        replaced: (input, output) numbers where the output is computed from the input and may take
-            its place afterwards.
+        pairs: (input, output) numbers that may be one buffer.
+        updates: those of them where the NPU writes a part of the input anew.
     """
 
     lowering: Lowering
@@ -93,8 +91,8 @@ class Plan:
     segments: list[Segment]
     homes: Mapping[str, Home]
     arena_bytes: int
+    pairs: set[tuple[int, int]]
     updates: set[tuple[int, int]]
-    replaced: set[tuple[int, int]]
 
     @property
     def work(self) -> list[Work]:
@@ -122,7 +120,14 @@ def make_plan(
     plan = schedule(lowering, graph.inputs, constant, graph.outputs)
     literals = set(lowering.literals)
     work = [assign(step, lowering, device, simulator, any_artifact) for step in plan.steps]
-    work = with_copies(work, lowering, plan.placed, graph.inputs, plan.pairs, device, simulator)
+    work = with_copies(
+        work,
+        lowering,
+        lambda step: assign(step, lowering, device, simulator, any_artifact),
+        plan.placed,
+        graph.inputs,
+        plan.pairs,
+    )
     segments = cut(work, lowering, plan.placed, plan.pairs, graph.inputs)
     homes: dict[str, Home] = {}
     for number, name in enumerate(graph.inputs):
@@ -131,9 +136,16 @@ def make_plan(
     homes.update({root: Home(Kind.OUTPUT, number) for root, number in plan.placed.items()})
     offsets, size = arena([w for s in segments for w in s.work], lowering, homes)
     homes.update({root: Home(Kind.ARENA, offset=offset) for root, offset in offsets.items()})
-    updates, replaced = state_pairs(work, lowering, homes, set(plan.pairs))
+    pairs = set(plan.pairs)
     return Plan(
-        lowering, graph.inputs, graph.outputs, segments, homes, size, updates, replaced
+        lowering=lowering,
+        inputs=graph.inputs,
+        outputs=graph.outputs,
+        segments=segments,
+        homes=homes,
+        arena_bytes=size,
+        pairs=pairs,
+        updates=updates(work, lowering, homes, pairs),
     )
 
 
@@ -200,11 +212,10 @@ def is_update(work: Work) -> bool:
 def with_copies(
     work: Sequence[Work],
     lowering: Lowering,
+    assigned: Callable[[Step], Work],
     placed: Mapping[str, int],
     inputs: Sequence[str],
     pairs: Sequence[tuple[int, int]],
-    device: Device,
-    simulator: bool,
 ) -> list[Work]:
     """Before an update of a value that can't be overwritten, copy it to where the update is."""
     result: list[Work] = []
@@ -214,12 +225,9 @@ def with_copies(
             assert old is not None
             root = lowering.resolve(old)[0]
             shared = placed.get(root) == placed.get(new) and new in placed and root in placed
-            paired = (
-                root in inputs and new in placed and (inputs.index(root), placed[new]) in pairs
-            )
+            paired = root in inputs and new in placed and (inputs.index(root), placed[new]) in pairs
             if not shared and not paired:
-                copied = Step(item.step.name, "Copy", [old], [new], {})
-                copy = assign(copied, lowering, device, simulator, any_artifact=False)
+                copy = assigned(Step(item.step.name, "Copy", [old], [new], {}))
                 copy.natural = True
                 result.append(copy)
         result.append(item)
@@ -324,24 +332,21 @@ def arena(
     return offsets, size
 
 
-def state_pairs(
+def updates(
     work: Sequence[Work],
     lowering: Lowering,
     homes: Mapping[str, Home],
     pairs: Collection[tuple[int, int]],
-) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
-    """Of the (input, output) pairs that may share memory, the updated ones and the replaced ones."""
-    updates, replaced = set(), set()
+) -> set[tuple[int, int]]:
+    """The pairs of an input and an output where the NPU writes a part of the input anew."""
+    found = set()
     for item in work:
-        for made in item.step.outputs:
-            home = homes[lowering.resolve(made)[0]]
-            if home.kind is not Kind.OUTPUT or not item.on_npu:
-                continue
-            for given in item.step.inputs:
-                source = homes[lowering.resolve(given)[0]] if given is not None else None
-                if source is None or source.kind is not Kind.INPUT:
-                    continue
-                pair = source.index, home.index
-                if pair in pairs:
-                    (updates if is_update(item) else replaced).add(pair)
-    return updates, replaced
+        if not is_update(item):
+            continue
+        old = item.step.inputs[0]
+        assert old is not None
+        source = homes[lowering.resolve(old)[0]]
+        made = homes[lowering.resolve(item.step.outputs[0])[0]]
+        if source.kind is Kind.INPUT and made.kind is Kind.OUTPUT:
+            found.add((source.index, made.index))
+    return found & set(pairs)

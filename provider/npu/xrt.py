@@ -112,6 +112,7 @@ class Context:
         self._device = device
         self._hardware = device.make_context(image)
         self._kernels: dict[str, Any] = {}
+        self._instructions: dict[str, Buffer] = {}
         self.image = image
         self.lock = threading.Lock()
         self.users = 0
@@ -125,15 +126,19 @@ class Context:
                 self._kernels[name] = load_pyxrt().kernel(self._hardware, name)
         return self._kernels[name]
 
-    def instructions(self, name: str, content: bytes) -> Buffer:
-        """A buffer with a design's instructions."""
+    def instructions(self, name: str, content: bytes, *, shared: bool) -> Buffer:
+        """A buffer with a design's instructions; a shared one is the same at every call."""
+        if shared and name in self._instructions:
+            return self._instructions[name]
         pyxrt = load_pyxrt()
-        kernel = self.kernel(name)
+        group = self.kernel(name).group_id(1)
         with explained(f"a buffer of {len(content)} bytes for instructions"):
-            bo = pyxrt.bo(self._device.handle, len(content), pyxrt.bo.cacheable, kernel.group_id(1))
+            bo = pyxrt.bo(self._device.handle, len(content), pyxrt.bo.cacheable, group)
             buffer = Buffer(bo, len(content))
         buffer.bytes[:] = np.frombuffer(content, np.uint8)
         buffer.to_device()
+        if shared:
+            self._instructions[name] = buffer
         return buffer
 
     def run_list(self) -> RunList:
@@ -143,6 +148,7 @@ class Context:
     def close(self) -> None:
         """Give the hardware context back."""
         self.kept.clear()
+        self._instructions.clear()
         self._kernels.clear()
         self._hardware = None
 

@@ -22,7 +22,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -106,8 +105,10 @@ def make(address: str | None) -> Path:
         say(f"making {folder} ({len(PACKAGES)} packages of Debian {SUITE}, {len(WHEELS)} wheels)")
         shutil.rmtree(folder, ignore_errors=True)
         step(
-            ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}"]
-            + [SUITE, str(folder), address]
+            [
+                *("debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}"),
+                *(SUITE, str(folder), address),
+            ]
         )
         for name in (Path("/etc/resolv.conf"), CERTIFICATES):
             if name.is_file():
@@ -199,10 +200,15 @@ def inside(target: str, command: Sequence[str]) -> int:
     with locked(BUILDS / "lock"):
         driver = build(SOURCE / "tests/npu/simulator", "driver", "libnpu_driver.so")
         library = build(SOURCE, "project", "libonnx_iron.so")
+        kernels, interpreter = designs(target)
     os.chdir(SOURCE)
     environment = {
         **os.environ,
-        **variables(target, driver, library),
+        **settings(target),
+        "LD_PRELOAD": str(driver),
+        "NPU_DRIVER_INTERPRETER": interpreter,
+        "NPU_DRIVER_KERNELS": kernels,
+        "ONNX_IRON_LIBRARY": str(library),
         "PATH": f"{PYTHON.parent}:{os.environ['PATH']}",
     }
     if command[0] == "pytest":
@@ -213,19 +219,36 @@ def inside(target: str, command: Sequence[str]) -> int:
     os.execve(found, list(command), environment)
 
 
-def variables(target: str, driver: Path, library: Path) -> Mapping[str, str]:
-    """The environment of a process that has the simulated NPU."""
+def settings(target: str) -> Mapping[str, str]:
+    """What a process finds in its environment on the machine with the simulated NPU."""
     return {
         # Every sync is then a request to the driver, which so sees what is carried where. XRT takes
         # a setting from the environment by the name that it has in xrt.ini.
         "Debug.force_driver_sync": "true",
-        "LD_PRELOAD": str(driver),
         "NPU_DRIVER_TARGET": target,
-        "ONNX_IRON_LIBRARY": str(library),
+        "ONNX_IRON_CACHE": str(BUILDS / "onnx-iron"),
+        "ONNX_IRON_NPU_SIMULATOR": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONPATH": str(SOURCE),
-        "XDG_CACHE_HOME": "/tmp/cache",
     }
+
+
+def designs(target: str) -> tuple[str, str]:
+    """Build the kernels for this machine's processor, and the interpreter of designs."""
+    cores = {"npu1": "AIE2", "npu2": "AIE2P"}[target]
+    program = (
+        "from onnx_iron.kernels.aie.build import Target, interpreter_library, kernel_library; "
+        f"print(kernel_library(Target.{cores})); print(interpreter_library())"
+    )
+    done = subprocess.run(
+        [str(PYTHON), "-c", program],
+        env={**os.environ, **settings(target)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    kernels, interpreter = done.stdout.split()
+    return kernels, interpreter
 
 
 def build(source: Path, name: str, library: str) -> Path:

@@ -10,6 +10,18 @@ namespace {
 
 constexpr float kLowest = -3.40282347e38f;
 
+// Rows of a cache that are asked for ahead of their use: one head's part of each may begin a page,
+// where the hardware's own prefetching stops.
+constexpr int64_t kAhead = 16;
+constexpr int64_t kLineBytes = 64;
+
+template <typename T>
+ONNX_IRON_INLINE void prefetch(const T* row, int64_t width) {
+  for (int64_t i = 0; i < width; i += kLineBytes / static_cast<int64_t>(sizeof(T))) {
+    __builtin_prefetch(row + i);
+  }
+}
+
 // Scores of `rows` query rows with `keys` keys to scores[r][0..].
 template <int rows, int keys, typename T>
 ONNX_IRON_INLINE void score(const float* query, int64_t query_stride, const T* key,
@@ -18,19 +30,18 @@ ONNX_IRON_INLINE void score(const float* query, int64_t query_stride, const T* k
   for (int r = 0; r < rows; ++r) {
     for (int j = 0; j < keys; ++j) sums[r][j] = zero();
   }
-  for_eights(width, [&](int64_t i, auto load, auto) {
-    F8 rows_part[rows];
+  for_eights(width, [&](int64_t i, auto load_key, auto) __attribute__((always_inline)) {
+    F8 part[rows];
 #pragma GCC unroll 3
-    for (int r = 0; r < rows; ++r) {
-      rows_part[r] = ::onnx_iron::ONNX_IRON_PATH::load(query + r * query_stride + i);
-    }
+    for (int r = 0; r < rows; ++r) part[r] = load(query + r * query_stride + i);
 #pragma GCC unroll 4
     for (int j = 0; j < keys; ++j) {
-      const F8 part = load(key + j * key_stride + i);
+      const F8 same = load_key(key + j * key_stride + i);
 #pragma GCC unroll 3
-      for (int r = 0; r < rows; ++r) sums[r][j] = fma(rows_part[r], part, sums[r][j]);
+      for (int r = 0; r < rows; ++r) sums[r][j] = fma(part[r], same, sums[r][j]);
     }
   });
+  static_assert(keys == 1 || keys == 4);
   for (int r = 0; r < rows; ++r) {
     if constexpr (keys == 4) {
       sum_four(sums[r], scores + r * kAttentionChunk);
@@ -42,12 +53,16 @@ ONNX_IRON_INLINE void score(const float* query, int64_t query_stride, const T* k
 
 template <int rows, typename T>
 void score_all(const AttentionChunk& chunk, const float* query, int64_t keys, float* scores) {
+  constexpr int kTogether = 4;
   const T* key = static_cast<const T*>(chunk.key);
   const int64_t stride = padded(chunk.key_width);
   int64_t j = 0;
-  for (; j + 4 <= keys; j += 4) {
-    score<rows, 4>(query, stride, key + j * chunk.key_stride, chunk.key_stride, chunk.key_width,
-                   scores + j);
+  for (; j + kTogether <= keys; j += kTogether) {
+    const T* at = key + j * chunk.key_stride;
+    for (int64_t next = kAhead; next < kAhead + kTogether && j + next < keys; ++next) {
+      prefetch(at + next * chunk.key_stride, chunk.key_width);
+    }
+    score<rows, kTogether>(query, stride, at, chunk.key_stride, chunk.key_width, scores + j);
   }
   for (; j < keys; ++j) {
     score<rows, 1>(query, stride, key + j * chunk.key_stride, chunk.key_stride, chunk.key_width,
@@ -101,21 +116,29 @@ ONNX_IRON_INLINE void weigh(const float* weights, const T* value, int64_t stride
 }
 
 template <int rows, typename T>
-void weigh_all(const AttentionChunk& chunk, const float* weights, int64_t from, int64_t to,
+void weigh_all(const AttentionChunk& chunk, const float* weights, int64_t begin, int64_t end,
                float* sums) {
+  constexpr int kVectors = 4;
   const T* value = static_cast<const T*>(chunk.value);
   const int64_t width = chunk.value_width, stride = attention_record(width);
   const auto whole_load = [](const auto* p) { return load(p); };
   const auto whole_store = [](float* p, F8 x) { store(p, x); };
-  int64_t c = 0;
-  for (; c + 32 <= width; c += 32) {
-    weigh<rows, 4>(weights, value + c, chunk.value_stride, from, to, sums + c, stride, whole_load,
-                   whole_store);
+  // A few values at a time, so that all their columns are still in the first-level cache.
+  for (int64_t from = begin; from < end; from += kAhead) {
+    const int64_t to = from + kAhead < end ? from + kAhead : end;
+    for (int64_t j = to; j < to + kAhead && j < end; ++j) {
+      prefetch(value + j * chunk.value_stride, width);
+    }
+    int64_t c = 0;
+    for (; c + 8 * kVectors <= width; c += 8 * kVectors) {
+      weigh<rows, kVectors>(weights, value + c, chunk.value_stride, from, to, sums + c, stride,
+                            whole_load, whole_store);
+    }
+    for_eights(width - c, [&](int64_t i, auto load, auto store) {
+      weigh<rows, 1>(weights, value + c + i, chunk.value_stride, from, to, sums + c + i, stride,
+                     load, store);
+    });
   }
-  for_eights(width - c, [&](int64_t i, auto load, auto store) {
-    weigh<rows, 1>(weights, value + c + i, chunk.value_stride, from, to, sums + c + i, stride, load,
-                   store);
-  });
 }
 
 template <int rows, typename T>

@@ -1,0 +1,136 @@
+"""A design's transfers as the shim's DMA engines are told them: buffer descriptors, in phases."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from onnx_iron.kernels.designs.design import Design, Direction, Stream, Transfer
+from onnx_iron.kernels.designs.device import UnaddressableError, shim_pattern
+
+_QUEUE = 4  # descriptors that a channel takes before one is done
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """A walk over a buffer that fills or drains tiles of a stream: sizes and strides in elements,
+    the outermost first.
+    """
+
+    column: int
+    stream: str
+    buffer: str
+    offset: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Event:
+    descriptor: Descriptor
+    movable: bool  # its place depends on a per-call value
+
+
+def schedule(design: Design, values: Mapping[str, int]) -> list[tuple[Descriptor, ...]]:
+    """The phases: descriptors that run at once, and are all awaited before the next phase.
+
+    Tiles come in the order in which the cores take and give them, all columns in step, so that no
+    phase waits for a later one. Neighbouring transfers at a constant distance share a descriptor.
+    Values change offsets only, never how many descriptors there are or their order: so whoever has
+    a compiled design can put this call's offsets in place of another's.
+    """
+    phases: list[tuple[Descriptor, ...]] = []
+    # By column and stream, its descriptors of this phase.
+    running: dict[tuple[int, str], list[_Event]] = {}
+    for event in _events(design, values):
+        key = event.descriptor.column, event.descriptor.stream
+        queue = running.setdefault(key, [])
+        item_bytes = design.buffer(event.descriptor.buffer).item_bytes
+        longer = _joined(queue[-1], event, item_bytes) if queue else None
+        if longer is not None:
+            queue[-1] = longer
+            continue
+        if len(queue) == _QUEUE:
+            phases.append(_phase(running))
+            running = {key: (queue := [])}
+        queue.append(event)
+    phases.append(_phase(running))
+    return [phase for phase in phases if phase]
+
+
+def _phase(running: Mapping[tuple[int, str], list[_Event]]) -> tuple[Descriptor, ...]:
+    return tuple(event.descriptor for queue in running.values() for event in queue)
+
+
+def _events(design: Design, values: Mapping[str, int]) -> Iterator[_Event]:
+    """Every transfer, in the order in which the cores come to its tile."""
+    loops = len(design.columns[0])
+    last = max((max(trips, default=0) for trips in design.columns), default=0)
+    found = []
+    for column, trips in enumerate(design.columns):
+        for number, stream in enumerate(design.streams):
+            if stream.broadcast and column > 0:
+                continue
+            # A tile is taken before what is inside its level, and given after it.
+            out = stream.direction is Direction.OUT
+            inside = (last if out else -1,) * (loops - stream.level)
+            for indices in itertools.product(*(range(n) for n in trips[: stream.level])):
+                for part, transfer in enumerate(stream.transfers):
+                    event = _event(stream, transfer, column, indices, values)
+                    found.append((((*indices, *inside), out, column, number, part), event))
+    found.sort(key=lambda pair: pair[0])
+    return (event for _, event in found)
+
+
+def _event(
+    stream: Stream,
+    transfer: Transfer,
+    column: int,
+    indices: tuple[int, ...],
+    values: Mapping[str, int],
+) -> _Event:
+    descriptor = Descriptor(
+        column,
+        stream.name,
+        transfer.buffer,
+        transfer.offset(column, indices, values),
+        transfer.sizes,
+        transfer.strides,
+    )
+    affines = (a for term in transfer.terms for a in term.index.affines())
+    return _Event(descriptor, any(affine.values for affine in affines))
+
+
+def _joined(first: _Event, second: _Event, item_bytes: int) -> _Event | None:
+    """The two as one descriptor, where the second continues the first; else None."""
+    a, b = first.descriptor, second.descriptor
+    if first.movable or second.movable or a.buffer != b.buffer:
+        return None
+    if a.sizes == b.sizes and a.strides == b.strides:
+        # Two of a kind begin a new outer dimension.
+        stride, sizes, strides = (
+            b.offset - a.offset,
+            (2, *a.sizes),
+            (b.offset - a.offset, *a.strides),
+        )
+    elif a.sizes[1:] == b.sizes and a.strides[1:] == b.strides:
+        stride = a.strides[0]
+        sizes, strides = (a.sizes[0] + 1, *a.sizes[1:]), a.strides
+        if b.offset != a.offset + a.sizes[0] * stride:
+            return None
+    else:
+        return None
+    if stride <= 0 or not _addressable(sizes, strides, item_bytes):
+        return None
+    return replace(first, descriptor=replace(a, sizes=sizes, strides=strides))
+
+
+@functools.cache
+def _addressable(sizes: tuple[int, ...], strides: tuple[int, ...], item_bytes: int) -> bool:
+    try:
+        shim_pattern(sizes, strides, item_bytes)
+    except UnaddressableError:
+        return False
+    return True
