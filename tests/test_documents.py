@@ -1,0 +1,51 @@
+"""The documents hold: the operator table is current, the README's example runs as printed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx_iron
+from onnx_iron.tools.operator_table import table
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_operator_table_is_what_the_declarations_say() -> None:
+    assert (ROOT / "docs" / "operators.md").read_text() == table()
+
+
+def test_the_readme_example_runs_and_prints_what_its_comments_say(tmp_path: Path) -> None:
+    example, application = re.findall(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL
+    )
+    assert len(example.strip().splitlines()) <= 35
+    script = f"{example}\n{application}"
+    run = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines() == ["(40, 64)", "(1, 64) 41"]
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(onnx_iron.__all__) == [
+        "Epilogue",
+        "ExportReport",
+        "Graph",
+        "Handle",
+        "Placement",
+        "Precision",
+        "Session",
+        "State",
+        "Value",
+        "Weight",
+        "export",
+        "functional",
+        "placement",
+        "register",
+        "state",
+    ]
+    assert all(hasattr(onnx_iron, name) for name in onnx_iron.__all__)
