@@ -975,6 +975,35 @@ def test_slice_scatter_writes_at_start_in_place_or_not(axis: int, dtype: np.dtyp
         assert_same_bits(state, expected)
 
 
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("SiLU", [normal(0)], [((0,), F32)]),
+        Case("RMSNorm", [normal(0, 5)], [((0, 5), F32)]),
+        Case("Softmax", [normal(3, 0)], [((3, 0), F32)]),
+        Case("RoPE", [normal(0, 4), normal(2, 4)], [((0, 4), F32)]),
+        Case("GEMM", [normal(0, 3), normal(5, 3)], [((0, 5), F32)], {"b_col_maj": 1}),
+        Case("GEMM", [normal(2, 3), normal(3, 0)], [((2, 0), F32)]),
+        Case("MatMul", [normal(2, 0, 3), normal(2, 3, 4)], [((2, 0, 4), F32)]),
+        Case("Embedding", [normal(5, 3), np.zeros(0, np.int64)], [((0, 3), F32)]),
+        Case("Attention", [normal(0, 2, 4), *(normal(9, 2, 4),) * 2], [((0, 2, 4), F32)]),
+        Case("Attention", [normal(3, 0, 4), *(normal(9, 2, 4),) * 2], [((3, 0, 4), F32)]),
+        Case(
+            "CausalConv1d",
+            [normal(4, 0), normal(3, 0), normal(2, 0)],
+            [((4, 0), F32), ((2, 0), F32)],
+        ),
+        Case("Transpose", [normal(0, 3)], [((3, 0), F32)]),
+        Case("Concat", [normal(0, 3), normal(0, 2)], [((0, 5), F32)], {"axis": 1}),
+        Case("Slice", [normal(4, 0)], [((2, 0), F32)], {"starts": [1]}),
+    ],
+    ids=str,
+)
+def test_nothing_in_gives_nothing_out(case: Case) -> None:
+    for threads in (1, 2):
+        assert all(out.size == 0 for out in case.run(threads=threads))
+
+
 # -- per-call values out of range -------------------------------------------------------------
 
 CONV = [normal(8, 4), normal(3, 4), normal(2, 4), None]

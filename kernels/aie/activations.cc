@@ -1,7 +1,8 @@
 // SiLU and GELU in bfloat16.
 //
 // n is a multiple of kLanes. The output may be the input.
-// Accuracy over every bfloat16, NaN and infinities included: 1 ulp; results below 2^-118 may be zero.
+// Accuracy over every bfloat16, NaN and infinities included: 1 ulp; results below 2^-118 may be
+// zero.
 #include "functions.h"
 
 namespace onnx_iron::aie_kernels {

@@ -5,13 +5,13 @@
 // entries below min(entries, kv_rows, position + r / heads + 1), of which the last two only where
 // the flags say so.
 //
-// query holds (rows, dim), then the given ones of position and kv_rows (int32). cache holds the keys
-// (tile, dim), then the values (tile, value_dim), of the entries from `first` on; those below `due`
-// were in the tile before and are passed over. state is the kernel's own between calls: each row's
-// sum of values (value_dim), then the rows' maxima, then their sums of weights.
+// query holds (rows, dim), then the given ones of position and kv_rows (int32). cache holds the
+// keys (tile, dim), then the values (tile, value_dim), of the entries from `first` on; those below
+// `due` were in the tile before and are passed over. state is the kernel's own between calls: each
+// row's sum of values (value_dim), then the rows' maxima, then their sums of weights.
 //
-// Scores, weights and sums are float32; a weight meets its value in two bfloat16 limbs. Entries that
-// a row does not see are not read, whatever they hold.
+// Scores, weights and sums are float32; a weight meets its value in two bfloat16 limbs. Entries
+// that a row does not see are not read, whatever they hold.
 // Accuracy against the reference: 1 ulp, 4 ulp where the values cancel; 2^-8 relative and 1e-4
 // absolute are promised.
 #include "functions.h"

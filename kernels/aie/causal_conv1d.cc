@@ -1,8 +1,8 @@
 // CausalConv1d in bfloat16, a tile of rows at a time, with the state carried in and out.
 //
-// channels is a multiple of kLanes; 2 <= width <= 8 taps. The products are exact, their sum is taken
-// in float32 over ascending taps, then bias and SiLU, one rounding: any split of the rows into
-// tiles, and of a sequence into calls, gives the same bits.
+// channels is a multiple of kLanes; 2 <= width <= 8 taps. The products are exact, their sum is
+// taken in float32 over ascending taps, then bias and SiLU, one rounding: any split of the rows
+// into tiles, and of a sequence into calls, gives the same bits.
 // Accuracy against the reference: 0 ulp, 1 ulp with SiLU; the new state is exact.
 //
 // parameters holds, one after the other, taps (width, channels), the state (width - 1, channels),

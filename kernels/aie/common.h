@@ -1,7 +1,8 @@
 // What the kernels share: vector width, rounding, loops over a row, and float32 helpers.
 //
-// A kernel works on tiles in a core's memory. Every row of a tile starts at a multiple of the vector
-// width, so a row's length is a whole number of vectors (kLanes) unless its file says otherwise.
+// A kernel works on tiles in a core's memory. Every row of a tile starts at a multiple of the
+// vector width, so a row's length is a whole number of vectors (kLanes) unless its file says
+// otherwise.
 #pragma once
 
 #include <aie_api/aie.hpp>

@@ -1,4 +1,5 @@
-// Add, Sub, Mul and Div in bfloat16: of two arrays, of an array and a row, of an array and a number.
+// Add, Sub, Mul and Div in bfloat16: of two arrays, of an array and a row, of an array and a
+// number.
 //
 // n is a multiple of kLanes; an array with a row is `rows` rows of n. The output may be an input.
 // Accuracy against the reference: Add, Sub and Mul 0 ulp, Div 1 ulp, with IEEE's results for zeros,

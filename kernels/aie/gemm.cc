@@ -1,9 +1,9 @@
 // GEMM in bfloat16 with float32 sums, a tile (m, k) by a tile (k, n) at a time.
 //
 // m is a multiple of 4, n and k of 8; 64 each is what the designs take where they can. Tiles are in
-// blocks, each block's elements side by side: a in (m / 4, k / 8) blocks of 4x8, b in (k / 8, n / 8)
-// blocks of 8x8 by rows of k, y in (m / 4, n / 8) blocks of 4x8. b_col_maj takes b in (n / 8, k / 8)
-// blocks of 8x8 by rows of n. sums is the kernel's own between calls, float32 in y's order.
+// blocks, each block's elements side by side: a in (m / 4, k / 8) blocks of 4x8, b in (k / 8, n /
+// 8) blocks of 8x8 by rows of k, y in (m / 4, n / 8) blocks of 4x8. b_col_maj takes b in (n / 8, k
+// / 8) blocks of 8x8 by rows of n. sums is the kernel's own between calls, float32 in y's order.
 // Accuracy against the reference: 0 ulp measured, 1 ulp with an epilogue; 2^-8 relative and 1e-6
 // absolute are promised, for the order of the sums is the core's.
 #include "functions.h"

@@ -1,7 +1,8 @@
 // GEMV in bfloat16 with float32 sums: sixteen rows of the weight at a time, over tiles of K.
 //
-// The weight's tile is (16, k), k a multiple of 64; x is the whole vector, of which the tile meets the
-// part from `first`. sums is the kernel's own between calls: a vector of partial sums for each row.
+// The weight's tile is (16, k), k a multiple of 64; x is the whole vector, of which the tile meets
+// the part from `first`. sums is the kernel's own between calls: a vector of partial sums for each
+// row.
 // Accuracy against the reference: 0 ulp measured; 2^-8 relative and 1e-6 absolute are promised, for
 // the order of the sums is the core's.
 #include "common.h"

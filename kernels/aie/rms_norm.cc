@@ -1,9 +1,9 @@
 // RMSNorm in bfloat16, with and without a weight.
 //
-// n, the row's length, is a multiple of kLanes. The output may be the input. The quotient is rounded,
-// then the product with the weight, as Llama and LFM2 do.
-// Accuracy against the reference: 0 ulp measured, 1 ulp promised (2 with a weight), for the order of
-// the sum is the core's.
+// n, the row's length, is a multiple of kLanes. The output may be the input. The quotient is
+// rounded, then the product with the weight, as Llama and LFM2 do.
+// Accuracy against the reference: 0 ulp measured, 1 ulp promised (2 with a weight), for the order
+// of the sum is the core's.
 #include "common.h"
 
 namespace onnx_iron::aie_kernels {

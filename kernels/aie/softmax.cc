@@ -1,8 +1,9 @@
 // Softmax over rows in bfloat16.
 //
 // n, the row's length, is a multiple of kLanes. The output may be the input.
-// Accuracy against the reference: 1 ulp. A row with NaN, and one
-// of nothing but minus infinity, is NaN, as far as the core's comparisons tell NaN apart.
+// A row with NaN, and one of nothing but minus infinity, is NaN, as far as the core's comparisons
+// tell NaN apart.
+// Accuracy against the reference: 1 ulp.
 #include "functions.h"
 
 namespace onnx_iron::aie_kernels {

@@ -9,9 +9,9 @@
 namespace onnx_iron {
 namespace {
 
-// Every row's keys go in chunks of kAttentionChunk; chunks are folded in ascending order. So a row's
-// result depends neither on the other rows nor on how the work is divided: by chunks too where there
-// are few rows, else by rows.
+// Every row's keys go in chunks of kAttentionChunk; chunks are folded in ascending order. So a
+// row's result depends neither on the other rows nor on how the work is divided: by chunks too
+// where there are few rows, else by rows.
 class Attention : public Kernel {
  public:
   Attention(const Node& node, float scale, bool causal)
@@ -47,6 +47,7 @@ class Attention : public Kernel {
       throw std::invalid_argument(text("Attention: kv_rows is ", kv_rows, ", expected 1..", keys_,
                                        " (key has ", keys_, " rows)"));
     }
+    if (rows_ == 0) return;
     float* scratch = static_cast<float*>(buffers.scratch);
     Call call{buffers, kv_rows, position, scratch, scratch + groups_ * rows_ * padded(width_),
               nullptr};

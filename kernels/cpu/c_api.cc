@@ -38,8 +38,7 @@ class Handle {
 
   void run(const void* const* inputs, void* const* outputs, size_t threads) {
     if (threads < 1 || threads > kMostThreads) {
-      throw std::invalid_argument(
-          text("threads is ", threads, ", expected 1..", kMostThreads));
+      throw std::invalid_argument(text("threads is ", threads, ", expected 1..", kMostThreads));
     }
     const std::lock_guard<std::mutex> turn(mutex_);
     const Buffers buffers{inputs, outputs, scratch_.get()};
@@ -110,8 +109,8 @@ Node node_from_c(const char* op, const OnnxIronOperand* inputs, size_t n_inputs,
         node.attributes.set(given.name, std::string(given.text));
         break;
       case 3:
-        node.attributes.set(
-            given.name, std::vector<int64_t>(given.integers, given.integers + given.count));
+        node.attributes.set(given.name,
+                            std::vector<int64_t>(given.integers, given.integers + given.count));
         break;
       default:
         fail(node, "attribute ", given.name, " is of kind ", given.kind, ", expected 0..3");
@@ -127,8 +126,8 @@ int onnx_iron_kernel_create(const char* op, const OnnxIronOperand* inputs, size_
                             const OnnxIronAttribute* attributes, size_t n_attributes, void** kernel,
                             char* error, size_t capacity) {
   return onnx_iron::guarded(error, capacity, [&] {
-    *kernel = new onnx_iron::Handle(onnx_iron::node_from_c(op, inputs, n_inputs, outputs, n_outputs,
-                                                           attributes, n_attributes));
+    *kernel = new onnx_iron::Handle(
+        onnx_iron::node_from_c(op, inputs, n_inputs, outputs, n_outputs, attributes, n_attributes));
   });
 }
 

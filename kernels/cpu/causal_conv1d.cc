@@ -31,6 +31,7 @@ class CausalConv1d : public Kernel {
       throw std::invalid_argument(text("CausalConv1d: rows is ", rows, ", expected 0..", rows_,
                                        " (x has ", rows_, " rows)"));
     }
+    if (shape_.channels == 0) return;
     char* y = static_cast<char*>(buffers.outputs[0]);
     const int64_t row_bytes = shape_.channels * size_;
     const int64_t before = shape_.taps - 1;
@@ -38,7 +39,7 @@ class CausalConv1d : public Kernel {
     const bool by_rows = rows_ > 1;
     const int64_t parts = by_rows ? rows_ : shape_.channels;
     const int64_t grain = kLightGrain / shape_.taps / (by_rows ? shape_.channels : 1);
-    for (int64_t b = 0; b < batch_ && shape_.channels > 0; ++b) {
+    for (int64_t b = 0; b < batch_; ++b) {
       parallel_ranges(threads, parts, grain, by_rows ? 4 : 64, [&](int64_t begin, int64_t end) {
         loops_.causal_conv1d(shape_, x + b * rows_ * row_bytes, buffers.inputs[1],
                              state + b * before * row_bytes, bias, y + b * rows_ * row_bytes,

@@ -29,8 +29,8 @@ class Gather : public Kernel {
     for (int64_t i = 0; i < count_; ++i) {
       const int64_t index = index_at(indices, i);
       if (index >= least && index < entries_) continue;
-      throw std::invalid_argument(text(op_, ": ", name_, "[", i, "] is ", index, ", expected ",
-                                       least, "..", entries_ - 1));
+      throw std::invalid_argument(
+          text(op_, ": ", name_, "[", i, "] is ", index, ", expected ", least, "..", entries_ - 1));
     }
     const char* data = static_cast<const char*>(buffers.inputs[0]);
     char* out = static_cast<char*>(buffers.outputs[0]);

@@ -25,8 +25,7 @@ template <typename T>
 T value_of(const Attributes::Value* value, std::string_view name, std::optional<T> otherwise) {
   if (value == nullptr) {
     if (otherwise) return *std::move(otherwise);
-    throw std::invalid_argument(
-        text("attribute ", name, " is missing, expected ", kind_of<T>()));
+    throw std::invalid_argument(text("attribute ", name, " is missing, expected ", kind_of<T>()));
   }
   const T* held = std::get_if<T>(value);
   if (held == nullptr) {

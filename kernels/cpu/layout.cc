@@ -157,8 +157,8 @@ std::unique_ptr<Kernel> make_slice(const Node& node) {
     if (length == 0) continue;
     // The last entry is not computed before it is known to fit.
     const int64_t room = start < 0 || start >= dim ? -1
-                         : step > 0               ? (dim - 1 - start) / step
-                                                  : start / -std::max<int64_t>(step, -dim);
+                         : step > 0                ? (dim - 1 - start) / step
+                                                   : start / -std::max<int64_t>(step, -dim);
     require(room >= length - 1, node, "starts[", i, "] is ", starts[i], " and steps[", i, "] ",
             step, ", expected ", length, " entries (out's) within axis ", axis, " of x, ",
             text_of(x.shape));

@@ -52,8 +52,8 @@ struct ConvShape {
 };
 
 struct AttentionChunk {
-  const void* key;    // first key of the chunk, of this group's head
-  const void* value;  // likewise
+  const void* key;                   // first key of the chunk, of this group's head
+  const void* value;                 // likewise
   int64_t key_stride, value_stride;  // elements from a key (value) to the next
   int64_t key_width, value_width;    // D, Dv
   float scale;
@@ -121,13 +121,11 @@ struct Loops {
   TypedLoops bfloat16;
   FloatLoops floats;
 
-  const TypedLoops& of(DType dtype) const {
-    return dtype == DType::kBFloat16 ? bfloat16 : float32;
-  }
+  const TypedLoops& of(DType dtype) const { return dtype == DType::kBFloat16 ? bfloat16 : float32; }
 };
 
-// The table for this CPU. The environment variable ONNX_IRON_CPU=portable, read once, forces the one
-// that every CPU can run.
+// The table for this CPU. The environment variable ONNX_IRON_CPU=portable, read once, forces the
+// one that every CPU can run.
 const Loops& loops();
 
 }  // namespace onnx_iron

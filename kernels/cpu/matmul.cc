@@ -48,15 +48,13 @@ class ColMajorProduct : public Kernel {
     const int64_t products = std::min(m_, kTileRows) * kTileColumns * k_;
     const int64_t grain = kProductGrain / std::max<int64_t>(products, 1);
     // Tiles of one block of rows follow each other, so that its part of a stays in the cache.
-    parallel_ranges(threads, blocks * columns, grain, 1,
-                    [&](int64_t begin, int64_t end) {
-                      for (int64_t tile = begin; tile < end; ++tile) {
-                        const int64_t block = tile / columns;
-                        loops_.gemm(packed, b, out, m_, n_, k_, groups() * block / blocks,
-                                    groups() * (block + 1) / blocks, tile % columns * kTileColumns,
-                                    epilogue_);
-                      }
-                    });
+    parallel_ranges(threads, blocks * columns, grain, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t tile = begin; tile < end; ++tile) {
+        const int64_t block = tile / columns;
+        loops_.gemm(packed, b, out, m_, n_, k_, groups() * block / blocks,
+                    groups() * (block + 1) / blocks, tile % columns * kTileColumns, epilogue_);
+      }
+    });
   }
 
  private:
@@ -80,7 +78,7 @@ class RowMajorProduct : public Kernel {
         k_(k),
         a_count_(element_count(a_batch) * m * k),
         epilogue_(epilogue) {
-    const int64_t count = element_count(batch);
+    const int64_t count = m * n == 0 ? 0 : element_count(batch);
     Broadcast<2>(batch, {a_batch, b_batch})
         .for_runs(0, count, [&](const auto& from, const auto& moves, int64_t, int64_t length) {
           for (int64_t i = 0; i < length; ++i) {
@@ -110,16 +108,16 @@ class RowMajorProduct : public Kernel {
     const int64_t tiles = blocks * columns;
     const int64_t products = std::min(m_, kRowMajorTileRows) * kRowMajorTileColumns * k_;
     const int64_t grain = kProductGrain / std::max<int64_t>(products, 1);
-    parallel_ranges(
-        threads, static_cast<int64_t>(pairs_.size()) * tiles, grain, 1, [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i) {
-            const Operands at = operands(a, buffers, i / tiles);
-            const int64_t block = i % tiles / columns;
-            loops_.gemm_row_major(at.a, at.b, at.out, n_, k_, m_ * block / blocks,
-                                  m_ * (block + 1) / blocks, i % columns * kRowMajorTileColumns,
-                                  epilogue_);
-          }
-        });
+    parallel_ranges(threads, static_cast<int64_t>(pairs_.size()) * tiles, grain, 1,
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t i = begin; i < end; ++i) {
+                        const Operands at = operands(a, buffers, i / tiles);
+                        const int64_t block = i % tiles / columns;
+                        loops_.gemm_row_major(at.a, at.b, at.out, n_, k_, m_ * block / blocks,
+                                              m_ * (block + 1) / blocks,
+                                              i % columns * kRowMajorTileColumns, epilogue_);
+                      }
+                    });
   }
 
  private:
@@ -177,8 +175,7 @@ std::unique_ptr<Kernel> make_gemv(const Node& node) {
   require(flat || x == Shape{1, k}, node, "x has shape ", text_of(x), ", expected (", k,
           ",) or (1, ", k, ") (weight has shape ", text_of(weight), ")");
   check_shape(node, "out", node.outputs[0], flat ? Shape{n} : Shape{1, n}, " (weight's rows)");
-  return std::make_unique<ColMajorProduct>(node.inputs[0].dtype, 1, n, k, 1, 0,
-                                           UnaryOp::kIdentity);
+  return std::make_unique<ColMajorProduct>(node.inputs[0].dtype, 1, n, k, 1, 0, UnaryOp::kIdentity);
 }
 
 std::unique_ptr<Kernel> make_product(const Node& node, const char* precision, UnaryOp epilogue) {

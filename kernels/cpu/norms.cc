@@ -13,7 +13,7 @@ class Norm : public Kernel {
       : loops_(loops().of(node.inputs[0].dtype)),
         size_(size_of(node.inputs[0].dtype)),
         width_(node.inputs[0].shape.back()),
-        rows_(product(node.inputs[0].shape, 0, node.inputs[0].shape.size() - 1)),
+        rows_(width_ == 0 ? 0 : product(node.inputs[0].shape, 0, node.inputs[0].shape.size() - 1)),
         weighted_(node.has_input(1)),
         biased_(node.has_input(2)),
         centred_(centred),

@@ -28,10 +28,10 @@ class Pool : public Threads {
   size_t tasks_ = 0;
   bool stopping_ = false;
   // 32 bits, which the kernel can wait on itself.
-  std::atomic<uint32_t> calls_{0};    // counts calls; what workers wait for
-  std::atomic<uint32_t> asleep_{0};   // workers that must be woken
-  std::atomic<uint32_t> busy_{0};     // workers that have not finished the current call
-  std::atomic<size_t> next_{0};       // the first task that nobody has taken
+  std::atomic<uint32_t> calls_{0};   // counts calls; what workers wait for
+  std::atomic<uint32_t> asleep_{0};  // workers that must be woken
+  std::atomic<uint32_t> busy_{0};    // workers that have not finished the current call
+  std::atomic<size_t> next_{0};      // the first task that nobody has taken
   std::vector<std::thread> workers_;
 };
 

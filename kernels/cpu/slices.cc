@@ -25,8 +25,7 @@ struct Place {
 Place place_of(const char* op, const void* start, const void* rows, int64_t length, int64_t dim) {
   const Place place{scalar_at(start, 0), scalar_at(rows, length)};
   if (place.rows < 0 || place.rows > length) {
-    throw std::invalid_argument(
-        text(op, ": rows is ", place.rows, ", expected 0..", length));
+    throw std::invalid_argument(text(op, ": rows is ", place.rows, ", expected 0..", length));
   }
   if (place.start < 0 || place.start > dim - place.rows) {
     throw std::invalid_argument(text(op, ": start is ", place.start, " and rows ", place.rows,
@@ -46,8 +45,8 @@ class Narrow : public Kernel {
         bounded_(bounded) {}
 
   void run(const Buffers& buffers, Threads& threads) const override {
-    const Place place = place_of("Narrow", buffers.inputs[1], input_or_null(buffers, bounded_, 2),
-                                 length_, dim_);
+    const Place place =
+        place_of("Narrow", buffers.inputs[1], input_or_null(buffers, bounded_, 2), length_, dim_);
     const char* x = static_cast<const char*>(buffers.inputs[0]);
     char* out = static_cast<char*>(buffers.outputs[0]);
     // Entries that are there move as one piece; the others repeat the last one.

@@ -1,5 +1,5 @@
-// A design as the interpreter reads it: kernels/designs/design.py's dataclasses, with names resolved
-// to numbers.
+// A design as the interpreter reads it: kernels/designs/design.py's dataclasses, with names
+// resolved to numbers.
 #pragma once
 
 #include <cstddef>

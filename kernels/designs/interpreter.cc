@@ -196,7 +196,8 @@ class Run {
       }
     }
     if (!fits) {
-      throw std::invalid_argument(call.kernel + " does not take these arguments; its signature is " +
+      throw std::invalid_argument(call.kernel +
+                                  " does not take these arguments; its signature is " +
                                   kernel.signature);
     }
     resolved_.push_back(&kernel);
@@ -315,7 +316,8 @@ class Run {
     const std::vector<std::byte> before(tile.data(), tile.data() + tile.bytes());
     size_t place = 0;
     walk(sizes, strides, 0, [&](int64_t element, int64_t count) {
-      const size_t from = static_cast<size_t>(element) * item, n = static_cast<size_t>(count) * item;
+      const size_t from = static_cast<size_t>(element) * item;
+      const size_t n = static_cast<size_t>(count) * item;
       if (from + n > before.size() || place + n > before.size()) {
         throw std::out_of_range("stream " + stream.name + " is arranged beyond its tile");
       }

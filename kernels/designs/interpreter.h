@@ -12,8 +12,8 @@ extern "C" {
 #endif
 
 // design: what onnx_iron.kernels.designs.interpreter.encode gives. kernels: path of the kernels'
-// host library. buffers and their sizes in bytes: in the design's order, each aligned for its dtype.
-// values: in the design's order. poison: the byte that fills tiles.
+// host library. buffers and their sizes in bytes: in the design's order, each aligned for its
+// dtype. values: in the design's order. poison: the byte that fills tiles.
 // Returns 0, or 1 with the reason in `error`. Outputs are then in an undefined state.
 __attribute__((visibility("default"))) int onnx_iron_run_design(
     const void* design, size_t design_bytes, const char* kernels, void* const* buffers,

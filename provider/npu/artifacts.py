@@ -14,9 +14,11 @@ from pathlib import Path
 from onnx_iron.kernels.aie.build import cache_folder
 from onnx_iron.kernels.designs.design import Design
 from onnx_iron.kernels.designs.interpreter import encode
+from onnx_iron.kernels.designs.schedule import schedule
 from onnx_iron.provider.npu.image import MOST_DESIGNS, Part, Target, build_image
 
-# The simulator's artifacts: this, the digest, then the design or the per-call values.
+# The simulator's artifacts begin with this and the design's digest. The design follows in the one,
+# and in the other, when a run is prepared, the per-call values.
 SIMULATOR_MAGIC = b"onnx_iron.sim.1\0"
 
 # How many hexadecimal digits of a hash name a file.
@@ -31,11 +33,13 @@ class Artifact:
         key: the hash that names it.
         design: what it was made from.
         folder: where it is, or would be.
+        simulated: whether it is for the tests' simulated NPU.
     """
 
     key: str
     design: Design
     folder: Path
+    simulated: bool
 
     @property
     def pdi(self) -> Path:
@@ -48,9 +52,9 @@ class Artifact:
         return self.folder / f"{self.key}.insts"
 
     @property
-    def patches(self) -> Path:
-        """Where in the instructions per-call values go; only for designs that have some."""
-        return self.folder / f"{self.key}.patches.json"
+    def places(self) -> Path:
+        """Where in the instructions the addresses are that depend on per-call values."""
+        return self.folder / f"{self.key}.places.json"
 
     @property
     def built(self) -> bool:
@@ -58,26 +62,38 @@ class Artifact:
         return self.pdi.is_file() and self.instructions.is_file()
 
     def words(self, values: Mapping[str, int]) -> bytes:
-        """The instructions for per-call values."""
-        content = bytearray(self._content())
-        for value, patches in self._patches().items():
-            for offset, factor in patches:
-                (word,) = struct.unpack_from("<I", content, offset)
-                changed = (word + factor * values[value]) & 0xFFFFFFFF
-                struct.pack_into("<I", content, offset, changed)
+        """The instructions for a call's values."""
+        content = bytearray(_content(self.instructions))
+        if self.simulated:
+            packed = struct.pack(f"<{len(values)}i", *values.values())
+            return bytes(content) + packed
+        if values:
+            offsets = addresses(self.design, values)
+            for place, (_, offset) in zip(_places(self.places), offsets, strict=True):
+                struct.pack_into("<I", content, place, offset)
         return bytes(content)
 
-    @functools.lru_cache(maxsize=512)  # noqa: B019 - artifacts are few and small
-    def _content(self) -> bytes:
-        return self.instructions.read_bytes()
 
-    @functools.lru_cache(maxsize=512)  # noqa: B019
-    def _patches(self) -> dict[str, list[tuple[int, int]]]:
-        """For each per-call value the words that it is added to, with the factor."""
-        if not self.patches.is_file():
-            return {}
-        stored = json.loads(self.patches.read_text())
-        return {name: [(int(o), int(f)) for o, f in places] for name, places in stored.items()}
+@functools.lru_cache(maxsize=512)
+def _content(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+@functools.lru_cache(maxsize=512)
+def _places(path: Path) -> list[int]:
+    return [int(place) for place in json.loads(path.read_text())]
+
+
+def addresses(design: Design, values: Mapping[str, int]) -> list[tuple[int, int]]:
+    """For each transfer, in the order of the instructions, its buffer's number and the bytes from
+    the buffer's begin.
+    """
+    numbers = {buffer.name: number for number, buffer in enumerate(design.buffers)}
+    return [
+        (numbers[walk.buffer], walk.offset * design.buffer(walk.buffer).item_bytes)
+        for phase in schedule(design, values)
+        for walk in phase
+    ]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -88,7 +104,7 @@ def artifact(design: Design, simulator: bool) -> Artifact:
         digest.update(_kernel_sources())
     kind = "simulator" if simulator else "hardware"
     folder = cache_folder() / "npu" / kind / str(design.device)
-    return Artifact(digest.hexdigest()[:_DIGITS], design, folder)
+    return Artifact(digest.hexdigest()[:_DIGITS], design, folder, simulator)
 
 
 @functools.cache
@@ -106,13 +122,11 @@ def build_simulated(made: Artifact) -> None:
     """Write the simulator's artifact of a design: the design itself."""
     content = encode(made.design)
     head = SIMULATOR_MAGIC + hashlib.sha256(content).digest()
-    values = made.design.values
     made.folder.mkdir(parents=True, exist_ok=True)
-    patches = {value.name: [(len(head) + 4 * i, 1)] for i, value in enumerate(values)}
-    if patches:
-        write(made.patches, json.dumps(patches).encode())
-    write(made.instructions, head + bytes(4 * len(values)))
-    write(made.pdi, head + struct.pack("<Q", len(content)) + content)
+    write(made.instructions, head)
+    sizes = [buffer.size * buffer.item_bytes for buffer in made.design.buffers]
+    numbers = [len(sizes), *sizes, len(content)]
+    write(made.pdi, head + struct.pack(f"<{len(numbers)}Q", *numbers) + content)
 
 
 def write(path: Path, content: bytes) -> None:

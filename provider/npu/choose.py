@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from onnx_iron.kernels.designs import designs
-from onnx_iron.kernels.designs.design import Design, Refusal
-from onnx_iron.kernels.designs.device import Device
+from onnx_iron.kernels.designs import Design, Device, Refusal, design_for
 from onnx_iron.operators import OPERATORS
 from onnx_iron.provider.iron_ops import declared
 from onnx_iron.provider.kernel_check import Frozen, freeze
@@ -89,7 +87,7 @@ def _design(
             operator.inputs[index].name: np.frombuffer(raw, _dtype(name))
             for index, raw, name in constants
         }
-        return designs.design_for(operator, specs, device, known)
+        return design_for(operator, specs, device, known)
     except (TypeError, ValueError) as error:
         return Refusal(str(error))
 

@@ -71,9 +71,7 @@ def fallbacks(provider: int) -> Fallbacks:
     return _fallbacks.get(provider, Fallbacks())
 
 
-def run(
-    number: int, inputs: Sequence[int], outputs: Sequence[int], error: int, size: int
-) -> int:
+def run(number: int, inputs: Sequence[int], outputs: Sequence[int], error: int, size: int) -> int:
     """Run a program, as C calls it: no exception comes out."""
     try:
         seat = _seats[number]

@@ -618,6 +618,14 @@ def test_a_missing_compiler_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     build.kernel_library.cache_clear()
 
 
+def test_kernels_use_the_public_names_of_aie_api_only() -> None:
+    folder = Path(build.__file__).parent
+    for source in (*folder.glob("*.cc"), *folder.glob("*.h")):
+        text = source.read_text()
+        for private in ("aie::host", ".lane", "from_bits", ".bits()"):
+            assert private not in text, source.name
+
+
 def test_every_kernel_is_entered_once_and_named_by_dtype(kernels: KernelLibrary) -> None:
     assert all(name.endswith("_bf16") for name in kernels.signatures)
     sources = "".join(p.read_text() for p in Path(build.__file__).parent.glob("*.cc"))

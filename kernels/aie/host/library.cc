@@ -1,5 +1,5 @@
-// What a host library of kernels exports, besides the kernels themselves: C functions that list them
-// and call one by name.
+// What a host library of kernels exports, besides the kernels themselves: C functions that list
+// them and call one by name.
 #include <aie_api/aie.hpp>
 #include <algorithm>
 #include <cstring>

@@ -1,8 +1,8 @@
 // Finds a kernel by name and calls it with arguments that are only known at run time.
 //
-// ONNX_IRON_KERNEL(name) at a kernel file's end enters an entry point; a core's compiler sees nothing
-// of it. The parameters' types make the signature, a letter each, a capital where the kernel writes:
-// b/B bfloat16, f/F float behind a pointer, and i int32, r float by value.
+// ONNX_IRON_KERNEL(name) at a kernel file's end enters an entry point; a core's compiler sees
+// nothing of it. The parameters' types make the signature, a letter each, a capital where the
+// kernel writes: b/B bfloat16, f/F float behind a pointer, and i int32, r float by value.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// Tiles of a (M, K) by b (N, K) transposed. Each output has one accumulator of eight lanes, element k
-// in lane k % 8, fma in ascending k, as in gemv.cc: a row's bits do not depend on the other rows.
+// Tiles of a (M, K) by b (N, K) transposed. Each output has one accumulator of eight lanes, element
+// k in lane k % 8, fma in ascending k, as in gemv.cc: a row's bits do not depend on the other rows.
 // Along K a tile goes in blocks that stay in the first-level cache, accumulators kept between them.
 #include "kernels/cpu/vector/declarations.h"
 #include "kernels/cpu/vector/functions.h"

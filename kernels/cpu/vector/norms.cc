@@ -99,8 +99,8 @@ void softmax(const void* x, void* out, int64_t rows, int64_t width) {
     T* to = static_cast<T*>(out) + row * width;
     const F8 most = splat(row_max(from, width));
     // Exponentials are computed twice, which needs no float32 row to keep them in.
-    const F8 total = splat(row_sum(
-        width, [&](int64_t i, auto load) { return fast_exp(sub(load(from + i), most)); }));
+    const F8 total = splat(
+        row_sum(width, [&](int64_t i, auto load) { return fast_exp(sub(load(from + i), most)); }));
     for_eights(width, [&](int64_t i, auto load, auto store) {
       store(to + i, div(fast_exp(sub(load(from + i), most)), total));
     });

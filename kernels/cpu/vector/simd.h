@@ -130,9 +130,7 @@ ONNX_IRON_INLINE D8 to_double(F8 x) {
 ONNX_IRON_INLINE F8 to_float(D8 x) {
   return {_mm256_set_m128(_mm256_cvtpd_ps(x.high), _mm256_cvtpd_ps(x.low))};
 }
-ONNX_IRON_INLINE D8 splat_double(double x) {
-  return {_mm256_set1_pd(x), _mm256_set1_pd(x)};
-}
+ONNX_IRON_INLINE D8 splat_double(double x) { return {_mm256_set1_pd(x), _mm256_set1_pd(x)}; }
 ONNX_IRON_INLINE D8 add(D8 a, D8 b) {
   return {_mm256_add_pd(a.low, b.low), _mm256_add_pd(a.high, b.high)};
 }
@@ -162,8 +160,8 @@ ONNX_IRON_INLINE D8 absolute(D8 x) {
   const __m256d sign = _mm256_set1_pd(-0.0);
   return {_mm256_andnot_pd(sign, x.low), _mm256_andnot_pd(sign, x.high)};
 }
-// 2**n, n the integer that `biased` = n + 1.5 * 2**52 holds in its low bits; n in -1023 (which gives
-// 0) to 1024 (infinity).
+// 2**n, n the integer that `biased` = n + 1.5 * 2**52 holds in its low bits; n in -1023 (which
+// gives 0) to 1024 (infinity).
 ONNX_IRON_INLINE D8 power_of_two(D8 biased) {
   const __m256i bias = _mm256_set1_epi64x(1023);
   const __m256i low = _mm256_add_epi64(_mm256_castpd_si256(biased.low), bias);
@@ -311,8 +309,8 @@ ONNX_IRON_INLINE D8 where_less(D8 a, D8 b, D8 yes, D8 no) { return {a.v < b.v ? 
 ONNX_IRON_INLINE D8 absolute(D8 x) {
   return {bits_as<DoubleLanes>(bits_as<UnsignedLongLanes>(x.v) & 0x7fffffffffffffffu)};
 }
-// 2**n, n the integer that `biased` = n + 1.5 * 2**52 holds in its low bits; n in -1023 (which gives
-// 0) to 1024 (infinity).
+// 2**n, n the integer that `biased` = n + 1.5 * 2**52 holds in its low bits; n in -1023 (which
+// gives 0) to 1024 (infinity).
 ONNX_IRON_INLINE D8 power_of_two(D8 biased) {
   return {bits_as<DoubleLanes>((bits_as<UnsignedLongLanes>(biased.v) + 1023u) << 52)};
 }
@@ -336,8 +334,7 @@ template <typename Body>
 ONNX_IRON_INLINE void for_eights(int64_t n, Body&& body) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) {
-    body(
-        i, [](const auto* p) { return load(p); }, [](auto* p, F8 x) { store(p, x); });
+    body(i, [](const auto* p) { return load(p); }, [](auto* p, F8 x) { store(p, x); });
   }
   if (i < n) {
     const int64_t rest = n - i;

@@ -10,8 +10,8 @@
 namespace npu_driver {
 namespace {
 
-constexpr size_t kHeader = sizeof kMagic + sizeof(Digest) + sizeof(uint64_t);
 constexpr size_t kMostValues = 64;
+constexpr size_t kMostBuffers = 16;
 constexpr uint8_t kPoison = 0xff;  // all ones is NaN
 
 // kernels/designs/interpreter.h; the simulator is built on its own, so it is loaded, not linked.
@@ -43,14 +43,28 @@ bool begins_with_magic(Bytes bytes) {
 }  // namespace
 
 Design::Design(Bytes pdi) {
-  if (pdi.size < kHeader || !begins_with_magic(pdi)) {
+  size_t at = 0;
+  auto take = [&](void* to, size_t size) {
+    if (size > pdi.size - at) throw std::runtime_error("the design is cut short");
+    std::memcpy(to, pdi.data + at, size);
+    at += size;
+  };
+  auto number = [&] {
+    uint64_t read = 0;
+    take(&read, sizeof read);
+    return read;
+  };
+  if (!begins_with_magic(pdi)) {
     throw std::runtime_error("the bytes are no design of the simulator's");
   }
-  std::memcpy(digest_.data(), pdi.data + sizeof kMagic, sizeof digest_);
-  uint64_t length = 0;
-  std::memcpy(&length, pdi.data + sizeof kMagic + sizeof digest_, sizeof length);
-  if (length > pdi.size - kHeader) throw std::runtime_error("the design is cut short");
-  design_.assign(pdi.data + kHeader, pdi.data + kHeader + length);
+  at = sizeof kMagic;
+  take(digest_.data(), sizeof digest_);
+  sizes_.resize(std::min<uint64_t>(number(), kMostBuffers));
+  for (size_t& size : sizes_) size = number();
+  uint64_t length = number();
+  if (length > pdi.size - at) throw std::runtime_error("the design is cut short");
+  design_.resize(length);
+  take(design_.data(), length);
 }
 
 void Design::run(Bytes instructions, const std::vector<Bytes>& buffers) const {
@@ -62,15 +76,16 @@ void Design::run(Bytes instructions, const std::vector<Bytes>& buffers) const {
   int32_t values[kMostValues] = {};
   std::memcpy(values, instructions.data + kValues,
               std::min(instructions.size - kValues, sizeof values));
+  if (buffers.size() < sizes_.size()) throw std::runtime_error("a run with too few buffers");
   std::vector<void*> starts;
-  std::vector<size_t> sizes;
-  for (Bytes buffer : buffers) {
-    starts.push_back(buffer.data);
-    sizes.push_back(buffer.size);
+  for (size_t i = 0; i < sizes_.size(); ++i) {
+    // Past a buffer's end there is memory of somebody else, or none: the transfers would fail.
+    if (buffers[i].size < sizes_[i]) throw std::runtime_error("a buffer is too small");
+    starts.push_back(buffers[i].data);
   }
   char error[512] = "";
   if (interpreter()(design_.data(), design_.size(), variable("NPU_DRIVER_KERNELS"), starts.data(),
-                    sizes.data(), values, kPoison, error, sizeof error) != 0) {
+                    sizes_.data(), values, kPoison, error, sizeof error) != 0) {
     throw std::runtime_error(error);
   }
 }

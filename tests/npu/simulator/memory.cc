@@ -2,11 +2,11 @@
 
 #include <drm/amdxdna_accel.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "control.h"
@@ -34,6 +34,15 @@ std::byte* map_private(uint64_t size) {
 
 }  // namespace
 
+Storage::~Storage() {
+  if (owns_host) {
+    // The file keeps nothing of it.
+    madvise(host, size, MADV_REMOVE);
+    munmap(host, size);
+  }
+  if (owns_device) munmap(device, size);
+}
+
 int Memory::create(int file, uint32_t type, uint64_t size, void* user, uint32_t* handle) {
   std::lock_guard lock(mutex_);
   if (size == 0) return EINVAL;
@@ -42,8 +51,7 @@ int Memory::create(int file, uint32_t type, uint64_t size, void* user, uint32_t*
   buffer.file = file;
   buffer.type = type;
   buffer.size = user == nullptr ? round_up(size, kPage) : size;
-  buffer.host = static_cast<std::byte*>(user);
-  if (int error = place(buffer)) return error;
+  if (int error = place(buffer, user)) return error;
   *handle = next_handle_++;
   if (type != AMDXDNA_BO_CMD && type != AMDXDNA_BO_DEV_HEAP) {
     by_address_[buffer.address] = *handle;
@@ -56,21 +64,22 @@ int Memory::create(int file, uint32_t type, uint64_t size, void* user, uint32_t*
   return 0;
 }
 
-int Memory::place(Buffer& buffer) {
+int Memory::place(Buffer& buffer, void* user) {
   if (buffer.type == AMDXDNA_BO_DEV) {
-    uint64_t begin = 0;
-    Buffer* heap = heap_with(buffer.size, &begin);
+    Buffer* heap = heap_with(buffer.size, &buffer.begin);
     if (heap == nullptr) return EAGAIN;
     buffer.offset = kNoOffset;
-    buffer.address = heap->address + begin;
-    buffer.host = heap->host + begin;
-    buffer.device = heap->device + begin;
+    buffer.address = heap->address + buffer.begin;
+    buffer.storage = heap->storage;
     return 0;
   }
   bool heap = buffer.type == AMDXDNA_BO_DEV_HEAP;
-  if (buffer.host != nullptr) {
+  auto storage = std::make_shared<Storage>();
+  storage->size = buffer.size;
+  if (user != nullptr) {
     buffer.offset = kNoOffset;
-    buffer.address = kHostBase + reinterpret_cast<uint64_t>(buffer.host);
+    buffer.address = kHostBase + reinterpret_cast<uint64_t>(user);
+    storage->host = static_cast<std::byte*>(user);
   } else {
     next_offset_ = round_up(next_offset_, heap ? kHeapAlignment : kPage);
     if (next_offset_ + buffer.size > kProcessSpan) return ENOSPC;
@@ -81,18 +90,18 @@ int Memory::place(Buffer& buffer) {
     if (mapped == MAP_FAILED) return errno;
     next_offset_ += buffer.size;
     if (heap) next_heap_ += round_up(buffer.size, kHeapAlignment);
-    buffer.host = static_cast<std::byte*>(mapped);
-    buffer.owns_host = true;
+    storage->host = static_cast<std::byte*>(mapped);
+    storage->owns_host = true;
   }
   if (buffer.type == AMDXDNA_BO_CMD) {
-    buffer.device = buffer.host;
-    return 0;
+    storage->device = storage->host;
+  } else {
+    storage->device = map_private(buffer.size);
+    if (storage->device == nullptr) return ENOMEM;
+    storage->owns_device = true;
   }
-  buffer.device = map_private(buffer.size);
-  buffer.owns_device = true;
-  if (buffer.device != nullptr) return 0;
-  release(buffer);
-  return ENOMEM;
+  buffer.storage = std::move(storage);
+  return 0;
 }
 
 // First gap in a heap; buffers of the device's own are few and live long.
@@ -112,15 +121,6 @@ Buffer* Memory::heap_with(uint64_t size, uint64_t* begin) {
   return nullptr;
 }
 
-void Memory::release(Buffer& buffer) {
-  if (buffer.owns_host) {
-    munmap(buffer.host, buffer.size);
-    fallocate(buffer.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-              static_cast<off_t>(buffer.offset), static_cast<off_t>(buffer.size));
-  }
-  if (buffer.owns_device && buffer.device != nullptr) munmap(buffer.device, buffer.size);
-}
-
 int Memory::describe(uint32_t handle, Buffer* buffer) {
   std::lock_guard lock(mutex_);
   auto found = buffers_.find(handle);
@@ -138,7 +138,6 @@ int Memory::close(uint32_t handle) {
   if (at != by_address_.end() && at->second == handle) by_address_.erase(at);
   --counters.buffers_live;
   counters.bytes_live -= buffer.size;
-  release(buffer);
   buffers_.erase(found);
   return 0;
 }
@@ -162,9 +161,10 @@ int Memory::sync(uint32_t handle, bool to_device, uint64_t offset, uint64_t size
   if (offset > buffer.size || size > buffer.size - offset) return EINVAL;
   ++(to_device ? counters.syncs_to_device : counters.syncs_from_device);
   (to_device ? counters.bytes_to_device : counters.bytes_from_device) += size;
-  if (buffer.host == buffer.device) return 0;
-  std::byte* host = buffer.host + offset;
-  std::byte* device = buffer.device + offset;
+  const Storage& storage = *buffer.storage;
+  if (storage.host == storage.device) return 0;
+  std::byte* host = storage.host + buffer.begin + offset;
+  std::byte* device = storage.device + buffer.begin + offset;
   std::memcpy(to_device ? device : host, to_device ? host : device, size);
   return 0;
 }
@@ -176,14 +176,15 @@ Bytes Memory::at(uint64_t address) {
   const Buffer& buffer = buffers_.at(std::prev(after)->second);
   uint64_t begin = address - buffer.address;
   if (begin >= buffer.size) return {};
-  return {buffer.device + begin, buffer.size - begin};
+  return {buffer.storage->device + buffer.begin + begin, buffer.size - begin, buffer.storage};
 }
 
 Bytes Memory::of(uint32_t handle) {
   std::lock_guard lock(mutex_);
   auto found = buffers_.find(handle);
   if (found == buffers_.end()) return {};
-  return {found->second.device, found->second.size};
+  const Buffer& buffer = found->second;
+  return {buffer.storage->device + buffer.begin, buffer.size, buffer.storage};
 }
 
 }  // namespace npu_driver

@@ -5,9 +5,24 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 
 namespace npu_driver {
+
+// A buffer's two memories. Whoever holds it keeps them, as a command under way does.
+struct Storage {
+  Storage() = default;
+  ~Storage();
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+
+  uint64_t size = 0;
+  std::byte* host = nullptr;
+  std::byte* device = nullptr;  // the host's own for commands, which both sides read and write
+  bool owns_host = false;
+  bool owns_device = false;
+};
 
 struct Buffer {
   int file = -1;
@@ -15,18 +30,17 @@ struct Buffer {
   uint64_t size = 0;
   uint64_t offset = 0;   // in the accel node's file; kNoOffset where it can't be mapped
   uint64_t address = 0;  // what the device calls it
-  std::byte* host = nullptr;
-  std::byte* device = nullptr;  // the host's own for commands, which both sides read and write
-  bool owns_host = false;
-  bool owns_device = false;
+  std::shared_ptr<Storage> storage;
+  uint64_t begin = 0;  // in the storage: the device's own buffers are parts of a heap
 };
 
 inline constexpr uint64_t kNoOffset = ~uint64_t{0};
 
-// Bytes at a device address, up to the end of their buffer.
+// The device's memory from some place on, up to the end of a buffer.
 struct Bytes {
   std::byte* data = nullptr;
   uint64_t size = 0;
+  std::shared_ptr<Storage> storage;
 };
 
 class Memory {
@@ -40,14 +54,13 @@ class Memory {
   // The file was closed: its buffers go.
   void close_file(int file);
 
-  // The device's memory at an address; no bytes where no buffer is there.
+  // The memory at an address; no bytes where no buffer is there.
   Bytes at(uint64_t address);
   // A whole buffer as the device sees it.
   Bytes of(uint32_t handle);
 
  private:
-  int place(Buffer& buffer);
-  void release(Buffer& buffer);
+  int place(Buffer& buffer, void* user);
   Buffer* heap_with(uint64_t size, uint64_t* begin);
 
   std::mutex mutex_;

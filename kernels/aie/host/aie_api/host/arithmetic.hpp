@@ -42,7 +42,8 @@ template <unsigned N>
 vector<int32, N> add(const vector<int32, N>& a, const vector<int32, N>& b) {
   vector<int32, N> sum;
   for (unsigned i = 0; i < N; ++i) {
-    sum.lane[i] = static_cast<int32>(static_cast<uint32>(a.lane[i]) + static_cast<uint32>(b.lane[i]));
+    const uint32 wrapped = static_cast<uint32>(a.lane[i]) + static_cast<uint32>(b.lane[i]);
+    sum.lane[i] = static_cast<int32>(wrapped);
   }
   return sum;
 }

@@ -29,18 +29,6 @@ class vector {
   T get(unsigned i) const { return lane[i]; }
   void set(T value, unsigned i) { lane[i] = value; }
 
-  template <unsigned M>
-  vector<T, M> extract(unsigned part) const {
-    vector<T, M> taken;
-    for (unsigned i = 0; i < M; ++i) taken.lane[i] = lane[part * M + i];
-    return taken;
-  }
-  template <unsigned M>
-  vector& insert(unsigned part, const vector<T, M>& v) {
-    for (unsigned i = 0; i < M; ++i) lane[part * M + i] = v.lane[i];
-    return *this;
-  }
-
   // The same bits as another type of the same width.
   template <Element U>
     requires(sizeof(U) == sizeof(T))
@@ -95,7 +83,6 @@ class accum<accfloat, N> {
 template <unsigned N>
 class mask {
  public:
-  bool test(unsigned i) const { return lane[i]; }
   mask operator|(const mask& other) const {
     mask both;
     for (unsigned i = 0; i < N; ++i) both.lane[i] = lane[i] || other.lane[i];

@@ -1,0 +1,47 @@
+"""What the tests of the simulated NPU share. They run in ``chroot.py run``, and skip elsewhere."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from collections.abc import Iterator
+
+import pytest
+
+HOW = "runs on the simulated NPU: python tests/npu/chroot.py run -- pytest tests/npu"
+
+
+class Driver:
+    """The simulated driver in this process: its counters, and the faults it is told to make."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(None)
+
+    def counters(self) -> dict[str, int]:
+        """Everything that it counts."""
+        room = ctypes.create_string_buffer(4096)
+        self._library.npu_driver_report(room, ctypes.c_size_t(len(room)))
+        counted: dict[str, int] = json.loads(room.value)
+        return counted
+
+    def fault(self, name: str, *, after: int = 0, times: int = 1) -> None:
+        """Of the occasions from now on, let ``after`` pass, then fail ``times``."""
+        if self._library.npu_driver_fault(
+            name.encode(), ctypes.c_uint64(after), ctypes.c_uint64(times)
+        ):
+            raise ValueError(f"the driver has no fault {name!r}")
+
+
+FAULTS = ("hang", "error", "context_lost", "allocation", "context", "submission", "firmware")
+
+
+@pytest.fixture
+def driver() -> Iterator[Driver]:
+    """The driver, without faults before and after."""
+    if not os.environ.get("ONNX_IRON_NPU_SIMULATOR"):
+        pytest.skip(HOW)
+    made = Driver()
+    yield made
+    for name in FAULTS:
+        made.fault(name, times=0)

@@ -1,0 +1,216 @@
+"""The simulated driver under the unmodified XRT: designs run, faults show as XRT reports them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnx_iron.dtypes import BFLOAT16
+from onnx_iron.kernels.designs import Design, design_for
+from onnx_iron.kernels.designs import Device as Target
+from onnx_iron.operators.arithmetic import Add
+from onnx_iron.operators.slices import SliceScatter
+from onnx_iron.provider.npu import artifacts
+from onnx_iron.provider.npu.errors import ContextLostError, NpuError, NpuTimeoutError
+from onnx_iron.provider.npu.image import Part, build_image
+from onnx_iron.provider.npu.xrt import Buffer, Context, Device, RunList, open_device
+
+SHAPE = (4, 256)
+
+
+def design(op: Any, *specs: Any) -> Design:
+    made = design_for(op, specs, Target(open_device().target.name))
+    assert isinstance(made, Design), made
+    return made
+
+
+@pytest.fixture
+def device(driver: Any) -> Iterator[Device]:
+    opened = open_device()
+    yield opened
+    with opened._changed:
+        while opened._evict():
+            pass
+
+
+def built(made: Design) -> artifacts.Artifact:
+    found = artifacts.artifact(made, True)
+    artifacts.build_simulated(found)
+    return found
+
+
+class Bench:
+    """An Add in a context, with its buffers."""
+
+    def __init__(self, device: Device, context: Context, made: artifacts.Artifact) -> None:
+        self.runs: RunList = context.run_list()
+        self.a, self.b, self.y = (device.buffer(2 * 4 * 256) for _ in range(3))
+        name = artifacts.kernel_name(made)
+        instructions = context.instructions(name, made.words({}), shared=True)
+        self.runs.add(
+            context.kernel(name), instructions, [x.part() for x in (self.a, self.b, self.y)]
+        )
+
+    def fill(self, value: float) -> None:
+        for buffer in (self.a, self.b):
+            view(buffer)[:] = value
+            buffer.to_device()
+
+
+def view(buffer: Buffer) -> Any:
+    return buffer.bytes.view(BFLOAT16)
+
+
+def test_a_design_runs_where_everything_is_synced(driver: Any, device: Device) -> None:
+    made = built(design(Add(), (SHAPE, BFLOAT16), (SHAPE, BFLOAT16)))
+    with device.context(artifacts.image([made], device.target)) as context:
+        bench = Bench(device, context, made)
+        bench.fill(1.5)
+        before = driver.counters()
+        bench.runs.run(1000)
+        assert not view(bench.y).any(), "nothing comes back without a sync"
+        bench.y.from_device()
+        assert (view(bench.y) == 3).all()
+        view(bench.a)[:] = 7
+        bench.runs.run(1000)
+        bench.y.from_device()
+        assert (view(bench.y) == 3).all(), "nothing goes there without a sync"
+        after = driver.counters()
+    assert after["submissions"] - before["submissions"] == 2
+    assert after["bytes_to_device"] == before["bytes_to_device"]
+    assert after["bytes_from_device"] - before["bytes_from_device"] == 2 * bench.y.size
+
+
+def test_a_run_list_is_one_submission_for_every_24_runs(driver: Any, device: Device) -> None:
+    made = built(design(Add(), (SHAPE, BFLOAT16), (SHAPE, BFLOAT16)))
+    name = artifacts.kernel_name(made)
+    with device.context(artifacts.image([made], device.target)) as context:
+        bench = Bench(device, context, made)
+        instructions = context.instructions(name, made.words({}), shared=True)
+        # y = y + b, fifty times: they run one after the other.
+        runs = context.run_list()
+        for _ in range(50):
+            runs.add(
+                context.kernel(name), instructions, [x.part() for x in (bench.y, bench.b, bench.y)]
+            )
+        bench.fill(1)
+        before = driver.counters()
+        runs.run(1000)
+        after = driver.counters()
+        bench.y.from_device()
+    assert (view(bench.y) == 50).all()
+    assert after["runs"] - before["runs"] == 50
+    assert after["submissions"] - before["submissions"] == 3
+
+
+def test_values_go_into_the_instructions(driver: Any, device: Device) -> None:
+    scatter = SliceScatter.from_attributes({"axis": 0})
+    made = built(
+        design(scatter, ((8, 64), BFLOAT16), ((2, 64), BFLOAT16), ((), np.dtype(np.int32)))
+    )
+    name = artifacts.kernel_name(made)
+    with device.context(artifacts.image([made], device.target)) as context:
+        src, y = device.buffer(2 * 2 * 64), device.buffer(2 * 8 * 64)
+        view(src)[:] = 1
+        src.to_device()
+        for start in (0, 5):
+            runs = context.run_list()
+            words = made.words({"start": start})
+            instructions = context.instructions(name, words, shared=False)
+            runs.add(context.kernel(name), instructions, [src.part(), y.part()])
+            runs.run(1000)
+    y.from_device()
+    written = np.flatnonzero(view(y).reshape(8, 64).any(axis=1))
+    assert written.tolist() == [0, 1, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "message"),
+    [
+        ("error", NpuError, "a run failed .*ERT_CMD_STATE_ERROR"),
+        ("context_lost", ContextLostError, "the hardware context was lost"),
+        ("submission", ContextLostError, "submitting 1 runs failed: .*No space left"),
+        ("hang", NpuTimeoutError, "1 runs did not end within timeout_ms, 100"),
+    ],
+)
+def test_a_fault_is_an_exception_of_its_kind(
+    driver: Any, device: Device, fault: str, error: type[Exception], message: str
+) -> None:
+    made = built(design(Add(), (SHAPE, BFLOAT16), (SHAPE, BFLOAT16)))
+    path = artifacts.image([made], device.target)
+    driver.fault(fault)
+    with device.context(path) as context:
+        bench = Bench(device, context, made)
+        with pytest.raises(error, match=message):
+            bench.runs.run(100)
+        device.drop(context)
+    with device.context(path) as context:
+        bench = Bench(device, context, made)
+        bench.fill(1)
+        bench.runs.run(1000)
+        bench.y.from_device()
+    assert (view(bench.y) == 2).all()
+
+
+def test_a_hang_ends_when_the_driver_gives_up(driver: Any, device: Device) -> None:
+    made = built(design(Add(), (SHAPE, BFLOAT16), (SHAPE, BFLOAT16)))
+    driver.fault("hang")
+    with device.context(artifacts.image([made], device.target)) as context:
+        with pytest.raises(NpuTimeoutError, match=r"did not end \(.*ERT_CMD_STATE_TIMEOUT"):
+            Bench(device, context, made).runs.run(0)
+        device.drop(context)
+
+
+def test_a_refused_buffer_says_how_big_it_was(driver: Any, device: Device) -> None:
+    driver.fault("allocation")
+    with pytest.raises(NpuError, match=r"a buffer of 4096 bytes .* failed: .*Cannot allocate"):
+        device.buffer(4096)
+    device.buffer(4096)
+
+
+def test_contexts_used_longest_ago_make_room(driver: Any, device: Device, tmp_path: Path) -> None:
+    made = built(design(Add(), (SHAPE, BFLOAT16), (SHAPE, BFLOAT16)))
+    limit = device.target.contexts
+    part = Part("add", made.pdi, 3, len(made.design.columns))
+    paths = [tmp_path / f"{i}.xclbin" for i in range(limit + 3)]
+    made_before = driver.counters()["contexts_made"]
+    for path in paths:
+        build_image([part], device.target, path)
+        with device.context(path):
+            pass
+    counted = driver.counters()
+    assert counted["contexts_made"] - made_before == limit + 3
+    assert counted["contexts_live"] == limit
+    with device.context(paths[-1]):
+        pass
+    assert driver.counters()["contexts_made"] == counted["contexts_made"], "it was still there"
+
+
+def test_a_context_that_others_hold_is_waited_for_or_refused(driver: Any, device: Device) -> None:
+    made = built(design(Add(), (SHAPE, BFLOAT16), (SHAPE, BFLOAT16)))
+    driver.fault("context", times=2)
+    with (
+        pytest.raises(NpuError, match=r"the driver allows \d+ on this machine, for all"),
+        device.context(artifacts.image([made], device.target)),
+    ):
+        pass
+
+
+def test_an_unknown_kernel_and_foreign_instructions(driver: Any, device: Device) -> None:
+    made = built(design(Add(), (SHAPE, BFLOAT16), (SHAPE, BFLOAT16)))
+    other = built(design(Add(), ((1, 64), BFLOAT16), ((1, 64), BFLOAT16)))
+    with device.context(artifacts.image([made], device.target)) as context:
+        with pytest.raises(NpuError, match=r"looking for the design 'nothing' .* No such kernel"):
+            context.kernel("nothing")
+        bench = Bench(device, context, made)
+        name = artifacts.kernel_name(made)
+        wrong = context.instructions(name, other.words({}), shared=False)
+        runs = context.run_list()
+        runs.add(context.kernel(name), wrong, [x.part() for x in (bench.a, bench.b, bench.y)])
+        with pytest.raises(NpuError, match="a run failed"):
+            runs.run(1000)
+        device.drop(context)
