@@ -16,7 +16,8 @@ from onnx_iron.functional import Epilogue, Precision
 from onnx_iron.graph import Graph, Handle, State, Value, Weight, state
 
 if TYPE_CHECKING:
-    from onnx_iron.provider import Placement, Session, placement, register
+    from onnx_iron.provider import Placement, Session, register
+    from onnx_iron.provider.placement import placement
 
 __version__ = "0.1.0"
 

@@ -18,10 +18,12 @@ Export = Callable[..., Path]
 
 # 256 tokens and more of plain prose, which no prompt format touches.
 TEXT = " ".join(
-    f"On day {day} the keeper wound the clock, trimmed the wick, cleaned lamp number {day % 7}, and "
-    f"wrote in the log that the wind blew from the {wind}, that {day * 3} ships had passed, and "
-    "that nothing else was worth the ink."
-    for day, wind in enumerate(["north", "south", "east", "west", "north-east", "south-west"], start=1)
+    f"On day {day} the keeper wound the clock, trimmed the wick, cleaned lamp number {day % 7}, "
+    f"and wrote in the log that the wind blew from the {wind}, that {day * 3} ships had passed, "
+    "and that nothing else was worth the ink."
+    for day, wind in enumerate(
+        ["north", "south", "east", "west", "north-east", "south-west"], start=1
+    )
 )
 
 
@@ -79,7 +81,7 @@ def test_bfloat16_stays_close_to_float32_over_a_text(
     p, q = log_softmax(expected), log_softmax(logits)
     divergence = (np.exp(p) * (p - q)).sum(axis=1).mean()
     agreement = (expected.argmax(axis=1) == logits.argmax(axis=1)).mean()
-    print(f'KL {divergence:.4f}, top-1 agreement {agreement:.4f}')
+    print(f"KL {divergence:.4f}, top-1 agreement {agreement:.4f}")
     assert divergence <= 0.02
     assert agreement >= 0.97
 
