@@ -15,7 +15,15 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["cpu_path", "kernel_names", "library", "library_path", "run_kernel"]
+__all__ = [
+    "Attribute",
+    "Operand",
+    "cpu_path",
+    "kernel_names",
+    "library",
+    "library_path",
+    "run_kernel",
+]
 
 Array: TypeAlias = "npt.NDArray[Any]"
 Value: TypeAlias = "bool | int | float | str | Sequence[int]"
@@ -33,7 +41,9 @@ _NUMBERS = {
 _INTEGER, _REAL, _TEXT, _INTEGERS = range(4)
 
 
-class _Attribute(ctypes.Structure):
+class Attribute(ctypes.Structure):
+    """An attribute as the native library takes it; ``kind`` says which of the others holds it."""
+
     _fields_ = (
         ("name", c_char_p),
         ("kind", c_int32),
@@ -45,7 +55,9 @@ class _Attribute(ctypes.Structure):
     )
 
 
-class _Operand(ctypes.Structure):
+class Operand(ctypes.Structure):
+    """Dtype and shape of a kernel's operand; dtype 0 is an omitted one."""
+
     _fields_ = (("dtype", c_int32), ("rank", c_int32), ("shape", POINTER(c_int64)))
 
 
@@ -94,7 +106,7 @@ def library() -> ctypes.CDLL:
         ImportError: it is nowhere.
     """
     loaded = ctypes.CDLL(str(library_path()))
-    operands = (POINTER(_Operand), c_size_t)
+    operands = (POINTER(Operand), c_size_t)
     error = (c_char_p, c_size_t)
     functions: dict[str, tuple[Any, tuple[Any, ...]]] = {
         "kernel_create": (
@@ -103,7 +115,7 @@ def library() -> ctypes.CDLL:
                 c_char_p,
                 *operands,
                 *operands,
-                POINTER(_Attribute),
+                POINTER(Attribute),
                 c_size_t,
                 POINTER(c_void_p),
                 *error,
@@ -142,7 +154,7 @@ def _shape(shape: Sequence[int]) -> Any:
 
 
 def _operands(arrays: Sequence[Array | None]) -> Any:
-    described = (_Operand * len(arrays))()
+    described = (Operand * len(arrays))()
     for slot, array in zip(described, arrays, strict=True):
         if array is None:
             continue
@@ -154,7 +166,7 @@ def _operands(arrays: Sequence[Array | None]) -> Any:
 
 
 def _attributes(attributes: Mapping[str, Value]) -> Any:
-    described = (_Attribute * len(attributes))()
+    described = (Attribute * len(attributes))()
     for slot, (name, value) in zip(described, attributes.items(), strict=True):
         slot.name = name.encode()
         if isinstance(value, int):

@@ -4,34 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from ctypes import c_bool, c_char, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import c_bool, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
 
-from onnx_iron.kernels import library_path
+from onnx_iron.kernels import Attribute, Operand, library_path
 
-
-class Attribute(ctypes.Structure):
-    """One attribute of a kernel's node; ``kind`` says which of the others holds it."""
-
-    _fields_ = (
-        ("name", c_char_p),
-        ("kind", c_int32),
-        ("integer", c_int64),
-        ("real", c_float),
-        ("text", c_char_p),
-        ("integers", ctypes.POINTER(c_int64)),
-        ("count", c_size_t),
-    )
-
-
-class Operand(ctypes.Structure):
-    """Dtype and shape of a kernel's operand; dtype 0 is an omitted one."""
-
-    _fields_ = (
-        ("dtype", c_int32),
-        ("rank", c_int32),
-        ("shape", ctypes.POINTER(c_int64)),
-    )
-
+# Runs a program of another device: (its number, inputs, outputs, room for a reason, its bytes).
+Runner = ctypes.CFUNCTYPE(
+    c_int,
+    c_int64,
+    ctypes.POINTER(c_void_p),
+    ctypes.POINTER(c_void_p),
+    ctypes.POINTER(c_char),
+    c_size_t,
+)
+Release = ctypes.CFUNCTYPE(None, c_int64)
 
 # The planner: (request, question, its length) -> 0.
 Planner = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
@@ -69,11 +55,21 @@ def library() -> ctypes.CDLL:
             (c_void_p, c_char_p, c_char_p, numbers, c_size_t, numbers, c_size_t, *attributes),
         ),
         "program_pair": (c_bool, (c_void_p, c_size_t, c_size_t)),
+        "program_device": (c_bool, (c_void_p, c_int64)),
+        "set_device_runner": (None, (Runner, Release)),
+        "npu_wait": (c_int, (c_void_p, c_int64, ctypes.POINTER(c_char), c_size_t)),
         "kernel_create": (
             c_int,
             (
                 *(c_char_p, *operands, *operands, *attributes),
                 *(ctypes.POINTER(c_void_p), ctypes.POINTER(c_char), c_size_t),
+            ),
+        ),
+        "kernel_run": (
+            c_int,
+            (
+                *(c_void_p, ctypes.POINTER(c_void_p), ctypes.POINTER(c_void_p), c_size_t),
+                *(ctypes.POINTER(c_char), c_size_t),
             ),
         ),
         "kernel_destroy": (None, (c_void_p,)),

@@ -7,17 +7,29 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-CHOICES = {"device": ("auto", "cpu", "npu"), "fallback": ("error", "cpu")}
+from onnx_iron.provider.npu.xrt import unavailable
 
-NO_NPU = "device is 'npu', and onnx-iron has no NPU backend on this machine"
+CHOICES = {"device": ("auto", "cpu", "npu"), "fallback": ("error", "cpu")}
+TIMEOUT = "timeout_ms"
+
+# The driver ends a run that hangs by itself; this is for a driver that doesn't.
+TIMEOUT_MS = 10000
+_MOST_MS = 1 << 30
 
 
 @dataclass(frozen=True)
 class Options:
-    """Options with a good value each; ``device`` is the one that runs the model."""
+    """Options with a good value each.
+
+    Attributes:
+        device: the one that runs the model, "cpu" or "npu".
+        fallback: what is done with nodes and calls that the NPU can't run: "error" or "cpu".
+        timeout_ms: how long a call may take the NPU; 0 is for ever.
+    """
 
     device: str
     fallback: str
+    timeout_ms: int
 
 
 class FallbackWarning(UserWarning):
@@ -35,15 +47,23 @@ def read_options(given: Mapping[str, str]) -> Options:
         OptionError: an unknown name or value, or a device that is not there.
     """
     for name, value in given.items():
-        _check("unknown option", name, tuple(CHOICES))
-        _check(f"option {name!r} is", value, CHOICES[name])
+        _check("unknown option", name, (*CHOICES, TIMEOUT))
+        if name in CHOICES:
+            _check(f"option {name!r} is", value, CHOICES[name])
+    timeout_ms = _milliseconds(given.get(TIMEOUT, str(TIMEOUT_MS)))
     device = given.get("device", "auto")
-    fallback = given.get("fallback", "error")
-    if device == "npu":
+    # Of "auto" the placement report says what runs where; only "npu" asks for the NPU alone.
+    fallback = given.get("fallback", "error" if device == "npu" else "cpu")
+    reason = "" if device == "cpu" else unavailable()
+    if device == "npu" and reason:
         if fallback == "error":
-            raise OptionError(f"{NO_NPU}; device 'cpu' runs it, or add fallback 'cpu'")
-        _warn_once()
-    return Options("cpu", fallback)
+            raise OptionError(
+                f"device is 'npu', and there is no NPU to use: {reason}; device 'cpu' runs the "
+                "model, or add fallback 'cpu'"
+            )
+        _warn_once(reason)
+    on_npu = device != "cpu" and not reason
+    return Options("npu" if on_npu else "cpu", fallback, timeout_ms)
 
 
 def _check(what: str, given: str, known: tuple[str, ...]) -> None:
@@ -55,11 +75,25 @@ def _check(what: str, given: str, known: tuple[str, ...]) -> None:
     raise OptionError(f"IronExecutionProvider: {what} {given!r}, expected {listed}{hint}")
 
 
+def _milliseconds(given: str) -> int:
+    if given.isdecimal() and int(given) <= _MOST_MS:
+        return int(given)
+    raise OptionError(
+        f"IronExecutionProvider: option {TIMEOUT!r} is {given!r}, expected milliseconds, "
+        f"0..{_MOST_MS} (0 waits for ever)"
+    )
+
+
 _warned = False
 
 
-def _warn_once() -> None:
+def _warn_once(reason: str) -> None:
     global _warned
     if not _warned:
         _warned = True
-        warnings.warn(f"{NO_NPU}; the CPU runs it (fallback is 'cpu')", FallbackWarning, 2)
+        warnings.warn(
+            f"device is 'npu', and there is no NPU to use: {reason}; the CPU runs the model "
+            "(fallback is 'cpu')",
+            FallbackWarning,
+            2,
+        )

@@ -17,7 +17,7 @@ RECORDING = "session.record_ep_graph_assignment_info"
 
 @dataclass(frozen=True)
 class Row:
-    """A node: which provider runs it, on which device, and why it is not ours if it isn't."""
+    """A node: which provider runs it, on which device, and why not ours or not that asked for."""
 
     name: str
     domain: str
@@ -35,10 +35,14 @@ class Placement:
         rows: the nodes as onnxruntime runs them.
         replaced: nodes that the provider left and that are not there any more: onnxruntime put
             their function's body, or something else, in their place.
+        fallbacks: calls of a subgraph that the NPU failed and the CPU ran, so far.
+        fallback_reason: why the last of them did.
     """
 
     rows: tuple[Row, ...]
     replaced: tuple[Row, ...] = ()
+    fallbacks: int = 0
+    fallback_reason: str = ""
 
     @property
     def complete(self) -> bool:
@@ -51,6 +55,7 @@ class Placement:
             "counts": {" ".join(key): count for key, count in self._counts().items()},
             "nodes": [asdict(row) for row in self.rows],
             "replaced": [asdict(row) for row in self.replaced],
+            "fallbacks": {"count": self.fallbacks, "reason": self.fallback_reason},
         }
 
     def _counts(self) -> Counter[tuple[str, str]]:
@@ -61,7 +66,10 @@ class Placement:
             f"{count:6} nodes on {provider} ({device})"
             for (provider, device), count in self._counts().most_common()
         ]
-        for what, rows in (("left", self.rows), ("replaced", self.replaced)):
+        here = [row for row in self.rows if row.provider == EP_NAME]
+        left = [row for row in self.rows if row.provider != EP_NAME]
+        kinds = (("not on the NPU", here), ("left", left), ("replaced", self.replaced))
+        for what, rows in kinds:
             names: dict[tuple[str, str], list[str]] = {}
             for row in rows:
                 if row.reason:
@@ -70,6 +78,8 @@ class Placement:
             for (op, reason), found in names.items():
                 some = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
                 lines.append(f"{len(found):6} {op} {what}: {reason} ({some})")
+        if self.fallbacks:
+            lines.append(f"{self.fallbacks:6} calls fell back to the CPU: {self.fallback_reason}")
         return "\n".join(lines)
 
 
@@ -97,7 +107,7 @@ def placement(session: onnxruntime.InferenceSession) -> Placement:
         assigned = []
     if assigned:
         rows = _from_onnxruntime(assigned, record)
-        return Placement(tuple(rows), tuple(_replaced(rows, record)))
+        return _report(rows, record)
     if record is None:
         raise LookupError(
             "nothing is known about where this session's nodes run: open it with providers="
@@ -105,19 +115,38 @@ def placement(session: onnxruntime.InferenceSession) -> Placement:
             "set to '1'"
         )
     rows = _from_record(record)
-    return Placement(tuple(rows), tuple(_replaced(rows, record)))
+    return _report(rows, record)
+
+
+def _report(rows: Sequence[Row], record: Record | None) -> Placement:
+    count, reason = 0, ""
+    if record is not None and record.device == "npu":
+        from onnx_iron.provider.npu.runtime import fallbacks
+
+        counted = fallbacks(record.provider)
+        count, reason = counted.count, counted.reason
+    return Placement(tuple(rows), tuple(_replaced(rows, record)), count, reason)
+
+
+def _place(record: Record | None, name: str) -> tuple[str, str]:
+    """The device that runs a node of ours, and why it is not the one that was asked for."""
+    if record is None:
+        return "cpu", ""
+    return record.places.get(name, (record.device, ""))
 
 
 def _from_onnxruntime(assigned: Sequence[Any], record: Record | None) -> list[Row]:
     left = record.left if record else {}
-    device = record.device if record else "cpu"
     rows = []
     for subgraph in assigned:
         ours = subgraph.ep_name == EP_NAME
         for node in subgraph.get_nodes():
-            decision = None if ours else left.get((node.name, node.op_type))
-            reason = "" if decision is None else decision.reason
-            where = device if ours else _device(subgraph.ep_name)
+            if ours:
+                where, reason = _place(record, node.name)
+            else:
+                decision = left.get((node.name, node.op_type))
+                where = _device(subgraph.ep_name)
+                reason = "" if decision is None else decision.reason
             rows.append(Row(node.name, node.domain, node.op_type, subgraph.ep_name, where, reason))
     return rows
 
@@ -127,8 +156,10 @@ def _from_record(record: Record) -> list[Row]:
     for decision in record.decisions:
         node = decision.node
         provider = EP_NAME if decision.taken else node.provider or "another provider"
-        device = record.device if decision.taken else _device(provider)
-        rows.append(Row(node.name, node.domain, node.op_type, provider, device, decision.reason))
+        device, reason = _device(provider), decision.reason
+        if decision.taken:
+            device, reason = _place(record, node.name)
+        rows.append(Row(node.name, node.domain, node.op_type, provider, device, reason))
     return rows
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -23,15 +23,18 @@ class Record:
 
     Attributes:
         provider: the native provider's number; each session has its own.
-        device: what runs the taken nodes.
+        device: what runs the taken nodes, as far as ``places`` does not say it.
         decisions: the latest ones. onnxruntime asks several times while it takes a graph apart.
         left: the nodes that were ever left, by name and operator.
+        places: by node name the device that runs a taken node, and why it is not the one that was
+            asked for; empty where it is.
     """
 
     provider: int
     device: str
     decisions: Sequence[Decision] = ()
     left: dict[tuple[str, str], Decision] = field(default_factory=dict)
+    places: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
 _records: OrderedDict[Key, Record] = OrderedDict()
@@ -53,6 +56,14 @@ def remember(provider: int, device: str, graph: Graph, decisions: Sequence[Decis
                 record.left[decision.node.name, decision.node.op_type] = decision
         while len(_records) > KEPT:
             _records.popitem(last=False)
+
+
+def remember_places(provider: int, places: Mapping[str, tuple[str, str]]) -> None:
+    """Keep where a session's nodes run: for each its device, and a reason."""
+    with _lock:
+        for record in _records.values():
+            if record.provider == provider:
+                record.places.update(places)
 
 
 def recall(key: Key) -> Record | None:

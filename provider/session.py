@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from onnx_iron.provider.model import Model, unknown
 from onnx_iron.provider.opening import model_files, open_session
 from onnx_iron.provider.placement import Placement, placement
 from onnx_iron.provider.specs import Array
-from onnx_iron.provider.states import States, merged
+from onnx_iron.provider.states import HOST, Memory, States, merged
 
 POSITION = "position"
 PROVIDERS = ("iron", "stock")
@@ -59,12 +59,12 @@ class Session:
             role: Model(file, open_session(file, provider, options, session_options))
             for role, file in model_files(Path(path)).items()
         }
-        self._states = States(merged({m.path: m.states for m in self._models.values()}))
         self._position = 0
+        reports = self.placement().values()
         # Only our own kernels may write a state over itself, and only within one node of theirs.
-        in_place = provider == "iron" and all(
-            report.complete for report in self.placement().values()
-        )
+        in_place = provider == "iron" and all(report.complete for report in reports)
+        states = merged({m.path: m.states for m in self._models.values()})
+        self._states = States(states, _memory(reports))
         for model in self._models.values():
             model.bind_states(self._states, in_place)
 
@@ -166,7 +166,7 @@ class Session:
         """
         if name not in self._states.specs:
             raise KeyError(f"unknown state {name!r}, expected one of {self.states}")
-        return self._states.current(name).copy()
+        return self._states.fetch(name).copy()
 
     def save(self, path: str | Path) -> None:
         """Write the states and the position to a file."""
@@ -243,3 +243,12 @@ class Session:
                 array = fitted(array, port.dtype)
             arrays[name] = array.reshape(dims_of(model, name)) if scalar else array
         return arrays
+
+
+def _memory(reports: Iterable[Placement]) -> Memory:
+    """Memory that the NPU sees too, where it runs a part of a model."""
+    if any(row.device == "npu" for report in reports for row in report.rows):
+        from onnx_iron.provider.npu.arrays import NPU
+
+        return NPU
+    return HOST

@@ -65,12 +65,30 @@ def aligned(spec: Spec) -> Array:
     return result
 
 
+class Memory:
+    """Where states live: in the host's memory."""
+
+    def array(self, spec: Spec) -> Array:
+        """An array of zeros."""
+        return aligned(spec)
+
+    def fetch(self, array: Array) -> None:
+        """Bring an array's newest contents to the host, before it reads there."""
+
+    def touch(self, array: Array) -> None:
+        """Say that the host wrote to an array."""
+
+
+HOST = Memory()
+
+
 class States:
     """One buffer for each state, or two where a model can't update them in place."""
 
-    def __init__(self, specs: Iterable[StateSpec]) -> None:
+    def __init__(self, specs: Iterable[StateSpec], memory: Memory = HOST) -> None:
         self.specs = {spec.name: spec.spec for spec in specs}
-        self._current = {name: aligned(spec) for name, spec in self.specs.items()}
+        self._memory = memory
+        self._current = {name: memory.array(spec) for name, spec in self.specs.items()}
         self._next: dict[str, Array] = {}
 
     def current(self, name: str) -> Array:
@@ -80,23 +98,29 @@ class States:
     def next(self, name: str) -> Array:
         """Memory for the state's next contents, apart from the current ones."""
         if name not in self._next:
-            self._next[name] = aligned(self.specs[name])
+            self._next[name] = self._memory.array(self.specs[name])
         return self._next[name]
 
     def swap(self, name: str) -> None:
         """The next contents become the current ones."""
         self._current[name], self._next[name] = self._next[name], self._current[name]
 
+    def fetch(self, name: str) -> Array:
+        """The state's memory with its newest contents, wherever they were."""
+        self._memory.fetch(self._current[name])
+        return self._current[name]
+
     def reset(self) -> None:
         """Zero everything."""
         for array in self._current.values():
             array.view(np.uint8).fill(0)
+            self._memory.touch(array)
 
     def save(self, path: Path, position: int) -> None:
         """Write all states and the position as a .npz file; bfloat16 as its 16 bits."""
         arrays: dict[str, Any] = {
             f"state:{name}": array.view(np.uint16) if array.dtype == BFLOAT16 else array
-            for name, array in self._current.items()
+            for name, array in ((name, self.fetch(name)) for name in self._current)
         }
         header = {"format": FORMAT, "position": position, "states": describe(self.specs)}
         with path.open("wb") as file:
@@ -116,6 +140,7 @@ class States:
                 raise ValueError(f"{path}: state {name!r} is not {spec} as its header says")
         for name, array in arrays.items():
             self._current[name][...] = array.view(self.specs[name].dtype)
+            self._memory.touch(self._current[name])
         return int(header["position"])
 
 

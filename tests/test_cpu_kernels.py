@@ -20,7 +20,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnx_iron.kernels import cpu_path, kernel_names, run_kernel
+from onnx_iron.kernels import cpu_path, kernel_names, library_path, run_kernel
 
 F32 = np.dtype(np.float32)
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -1240,6 +1240,23 @@ def test_a_node_that_cannot_be_is_refused_when_its_kernel_is_made(case: Case, me
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the whole message is compared
         case.run()
     assert str(caught.value) == message
+
+
+def test_run_kernel_refuses_what_has_no_kernel_or_cannot_be_written() -> None:
+    with pytest.raises(ValueError, match=r"^an operand is float64, expected one of"):
+        run("SiLU", [np.zeros(3)], (3,), F32)
+    with pytest.raises(ValueError, match=r"^an output array is not contiguous and writeable"):
+        run_kernel("SiLU", [normal(3)], [np.zeros((3, 2), F32)[:, 0]])
+    with pytest.raises(ValueError, match=r"^threads is 0, expected 1\.\.256"):
+        run("SiLU", [normal(3)], (3,), F32, threads=0)
+
+
+def test_a_library_that_is_not_there_is_an_import_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONNX_IRON_LIBRARY", "/nowhere/libonnx_iron.so")
+    with pytest.raises(
+        ImportError, match=r"'/nowhere/libonnx_iron\.so', and there is no such file"
+    ):
+        library_path()
 
 
 # -- the portable loops -----------------------------------------------------------------------

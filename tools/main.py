@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Sequence
 
 from onnx_iron import __version__
-from onnx_iron.tools import demo, export
+from onnx_iron.tools import build_kernels, demo, doctor, estimate, export
 
 # What the extra [demo] installs.
 _OPTIONAL = ("gguf", "jinja2", "rich", "tokenizers")
@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (demo, export):
+    for command in (demo, export, build_kernels, doctor, estimate):
         command.add_parser(subparsers, common)
     return parser
 

@@ -4,14 +4,18 @@
 namespace onnx_iron {
 namespace {
 
-// How often to look before sleeping, some 100 us. It must be longer than a thread takes to wake up:
-// else the caller and the workers, each waiting for the other to wake, sleep at every call.
+// How often to look before sleeping, some 100 us: waking up takes tens. Offering the CPU meanwhile
+// would keep two threads on one CPU for good.
 constexpr int kLooks = 4000;
 
-inline void pause() {
+// Looks until `done` or tired of it.
+template <typename Done>
+void look_for(Done&& done) {
+  for (int look = 0; look < kLooks && !done(); ++look) {
 #if defined(__x86_64__)
-  __builtin_ia32_pause();
+    __builtin_ia32_pause();
 #endif
+  }
 }
 
 }  // namespace
@@ -38,7 +42,7 @@ void Pool::take_tasks() {
 void Pool::work() {
   // A call is over only when every worker has finished it, so none is missed.
   for (uint32_t seen = 0;; ++seen) {
-    for (int look = 0; look < kLooks && calls_.load() == seen; ++look) pause();
+    look_for([&] { return calls_.load() != seen; });
     if (calls_.load() == seen) {
       asleep_.fetch_add(1);
       calls_.wait(seen);
@@ -58,7 +62,7 @@ void Pool::run(size_t tasks, Task task, void* context) {
   busy_ = static_cast<uint32_t>(workers_.size());
   start_call();
   take_tasks();
-  for (int look = 0; look < kLooks && busy_.load() != 0; ++look) pause();
+  look_for([&] { return busy_.load() == 0; });
   for (uint32_t left = busy_.load(); left != 0; left = busy_.load()) busy_.wait(left);
 }
 

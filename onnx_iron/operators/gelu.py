@@ -12,7 +12,7 @@ from onnx_iron.operators.base import Case, In, Op, Shape, narrow_like
 from onnx_iron.operators.body import Body
 
 _TANH_SCALE = math.sqrt(2 / math.pi)
-_erf = np.vectorize(math.erf, otypes=[np.float64])
+_erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,8 @@ class GELU(Op):
             return narrow_like(gelu(wide), x)
         with np.errstate(all="ignore"):
             inner = _TANH_SCALE * (wide + 0.044715 * wide**3)
-            return narrow_like(0.5 * wide * (1 + np.tanh(inner)), x)
+            # (1 + tanh(u)) / 2, without its cancellation for a large negative u.
+            return narrow_like(wide / (1 + np.exp(-2 * inner)), x)
 
     def body(self, g: Body, x: str) -> str:
         wide = g.widen(x)
@@ -61,9 +62,9 @@ class GELU(Op):
 
 
 def gelu(x: Array) -> Array:
-    """Exact GELU in float64."""
+    """Exact GELU in float64, by erfc: 1 + erf loses all digits where x is far below zero."""
     with np.errstate(all="ignore"):
-        return np.asarray(0.5 * x * (1 + _erf(x / math.sqrt(2))))
+        return np.asarray(0.5 * x * _erfc(-x / math.sqrt(2)))
 
 
 def gelu_body(g: Body, x: str) -> str:

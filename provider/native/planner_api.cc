@@ -89,4 +89,11 @@ bool onnx_iron_program_pair(void* request, size_t input, size_t output) {
   });
 }
 
+bool onnx_iron_program_device(void* request, int64_t number) {
+  return answer(request, false, [&](Request& to) {
+    program_of(to).set_device_program(number);
+    return true;
+  });
+}
+
 size_t onnx_iron_programs_compiled() { return programs_compiled; }

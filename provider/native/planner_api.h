@@ -42,6 +42,9 @@ ONNX_IRON_EXPORT bool onnx_iron_program_step(void* request, const char* name, co
 // Allows an input and an output to be one buffer.
 ONNX_IRON_EXPORT bool onnx_iron_program_pair(void* request, size_t input, size_t output);
 
+// Gives the program to another device, which Python runs under this number.
+ONNX_IRON_EXPORT bool onnx_iron_program_device(void* request, int64_t number);
+
 // How many programs were compiled in this process.
 ONNX_IRON_EXPORT size_t onnx_iron_programs_compiled();
 

@@ -142,6 +142,10 @@ void Program::add_pair(size_t input, size_t output) {
   pairs_[input * outputs_.size() + output] = 1;
 }
 
+void Program::set_device_program(int64_t number) {
+  device_program_ = std::make_unique<DeviceProgram>(number);
+}
+
 void Program::finish() {
   if (!std::all_of(output_is_set_.begin(), output_is_set_.end(), [](char set) { return set; })) {
     throw std::invalid_argument("program: an output was not declared");
@@ -214,6 +218,7 @@ void Program::run_steps(const Frame& frame, Threads& threads) const {
 
 void Program::run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
                   const std::vector<size_t>& changing, Threads& threads) const {
+  if (device_program_ != nullptr && device_program_->run(inputs, outputs)) return;
   std::unique_ptr<Frame> free_frame = frames_.take();
   if (free_frame == nullptr) free_frame = std::make_unique<Frame>(arena_bytes_, scratch_bytes_);
   Lease lease(frames_, std::move(free_frame));

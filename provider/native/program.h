@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/cpu/kernel.h"
+#include "provider/native/device_program.h"
 #include "provider/native/frame.h"
 
 namespace onnx_iron {
@@ -47,6 +48,8 @@ class Program {
                 const std::vector<int32_t>& outputs, Attributes attributes);
   // Allows output and input to be one buffer.
   void add_pair(size_t input, size_t output);
+  // Another device's program that runs instead of the steps, for as long as it can.
+  void set_device_program(int64_t number);
   // Checks that every output is declared. Nothing changes afterwards.
   void finish();
 
@@ -88,6 +91,7 @@ class Program {
   std::vector<char> step_input_present_;
   std::vector<Location> step_outputs_;
   std::vector<char> pairs_;  // inputs x outputs
+  std::unique_ptr<DeviceProgram> device_program_;
   size_t arena_bytes_ = 0;
   size_t scratch_bytes_ = 0;
   mutable FramePool frames_;

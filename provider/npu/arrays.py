@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Sequence
 
 import numpy as np
 
 from onnx_iron.provider.npu.xrt import Buffer, open_device
 from onnx_iron.provider.specs import Array, Spec
+from onnx_iron.provider.states import Memory
 
 
 class SharedMemory:
@@ -118,17 +118,24 @@ def find(address: int, size: int) -> SharedMemory | None:
     return memory if memory is not None and memory.size == max(size, 1) else None
 
 
-def fetch(arrays: Sequence[Array]) -> None:
-    """Bring the NPU's newest contents into arrays of ``shared_array``; others stay as they are."""
-    for array in arrays:
+class SharedStates(Memory):
+    """Where states live: in memory that the NPU sees too."""
+
+    def array(self, spec: Spec) -> Array:
+        """An array of zeros."""
+        return shared_array(spec)
+
+    def fetch(self, array: Array) -> None:
+        """Bring the NPU's newest contents into an array of ``shared_array``."""
         memory = _shared.get(array.ctypes.data)
         if memory is not None:
             memory.fetch()
 
-
-def touch(arrays: Sequence[Array]) -> None:
-    """Say that the host wrote to arrays of ``shared_array``."""
-    for array in arrays:
+    def touch(self, array: Array) -> None:
+        """Say that the host wrote to an array of ``shared_array``."""
         memory = _shared.get(array.ctypes.data)
         if memory is not None:
             memory.touch()
+
+
+NPU = SharedStates()

@@ -100,11 +100,14 @@ def addresses(design: Design, values: Mapping[str, int]) -> list[tuple[int, int]
 def artifact(design: Design, simulator: bool) -> Artifact:
     """The artifact of a design, built or not."""
     digest = hashlib.sha256(encode(design))
-    if not simulator:
-        digest.update(_kernel_sources())
-    kind = "simulator" if simulator else "hardware"
-    folder = cache_folder() / "npu" / kind / str(design.device)
+    digest.update(SIMULATOR_MAGIC if simulator else _kernel_sources())
+    folder = artifacts_folder(str(design.device), simulator)
     return Artifact(digest.hexdigest()[:_DIGITS], design, folder, simulator)
+
+
+def artifacts_folder(target: str, simulator: bool) -> Path:
+    """Where a target's artifacts are."""
+    return cache_folder() / "npu" / ("simulator" if simulator else "hardware") / target
 
 
 @functools.cache

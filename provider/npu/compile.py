@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onnx_iron.kernels.designs.device import Device
@@ -21,20 +20,18 @@ from onnx_iron.provider.specs import Shape
 _LISTED = 5
 
 
-@dataclass(frozen=True)
-class Assigned:
-    """Where a node runs; the reason is empty where that is the NPU."""
-
-    device: str
-    reason: str
-
-
 @dataclass
 class Compiled:
-    """What became of a subgraph: a program's number, or 0 where the host runs everything."""
+    """What became of a subgraph.
+
+    Attributes:
+        number: its program's, or 0 where the host runs everything.
+        nodes: by name the device that runs a node, and why it is not the NPU; empty where it is,
+            and where the host runs the node by nature.
+    """
 
     number: int
-    nodes: dict[str, Assigned]
+    nodes: dict[str, tuple[str, str]]
 
 
 def compile_for_npu(
@@ -58,7 +55,7 @@ def compile_for_npu(
     except (NpuError, ImageError, FileNotFoundError) as error:
         if fallback == "error":
             raise CompileError(str(error)) from None
-        return Compiled(0, {name: Assigned("cpu", str(error)) for name in nodes})
+        return Compiled(0, {name: ("cpu", str(error)) for name in nodes})
     specs = plan.lowering.specs
     seat = runtime.Seat(
         program,
@@ -70,14 +67,15 @@ def compile_for_npu(
     return Compiled(runtime.enter(seat), nodes)
 
 
-def assigned(plan: Plan) -> dict[str, Assigned]:
+def assigned(plan: Plan) -> dict[str, tuple[str, str]]:
     """Where each node runs: on the NPU where all its steps do."""
-    nodes: dict[str, Assigned] = {}
+    nodes: dict[str, tuple[str, str]] = {}
     for work in plan.work:
         name = work.step.name
-        here = Assigned("npu", "") if work.on_npu else Assigned("cpu", work.reason)
-        if name not in nodes or not work.on_npu:
-            nodes[name] = here
+        if work.on_npu:
+            nodes.setdefault(name, ("npu", ""))
+        elif not work.natural or name not in nodes:
+            nodes[name] = "cpu", "" if work.natural else work.reason
     return nodes
 
 
@@ -102,26 +100,3 @@ def refuse(plan: Plan) -> None:
     raise CompileError(
         "device is 'npu' and fallback 'error', and the NPU can't run: " + "; ".join(lines)
     )
-
-
-# -- collecting -----------------------------------------------------------------------------
-
-_collected: list[Plan] | None = None
-_collected_for: tuple[Device, bool] = (Device.NPU2, False)
-
-
-@contextmanager
-def collecting(device: Device, simulator: bool) -> Iterator[list[Plan]]:
-    """While the block runs, sessions are opened only for the plans that they would have."""
-    global _collected, _collected_for
-    _collected, _collected_for = [], (device, simulator)
-    try:
-        yield _collected
-    finally:
-        _collected = None
-
-
-def collect(graph: Graph, shapes: Sequence[Shape]) -> None:
-    """Keep a subgraph's plan, where somebody collects them."""
-    if _collected is not None:
-        _collected.append(make_plan(graph, shapes, *_collected_for, any_artifact=True))

@@ -39,7 +39,7 @@ _FIRST_BUFFER = 0x14
 _FIRST_KERNEL = 0x901
 
 
-class ImageError(Exception):
+class ImageError(RuntimeError):
     """No image can be made of the designs, and why."""
 
 

@@ -17,7 +17,7 @@ from onnx_iron.provider.npu.choose import Choice, choose
 from onnx_iron.provider.program import CompileError
 from onnx_iron.provider.rules import lower
 from onnx_iron.provider.schedule import schedule
-from onnx_iron.provider.specs import Shape, Spec
+from onnx_iron.provider.specs import BFLOAT16, Shape, Spec
 
 ALIGNMENT = 64
 
@@ -99,10 +99,10 @@ class Plan:
         """All steps in order."""
         return [work for segment in self.segments for work in segment.work]
 
-    def place(self, name: str) -> tuple[Home, int, Spec]:
-        """Where a value is: its root's home, the offset in it, and its type."""
-        root, offset = self.lowering.resolve(name)
-        return self.homes[root], offset, self.lowering.specs[name]
+    @property
+    def runs(self) -> int:
+        """How many designs a call runs."""
+        return sum(work.on_npu for work in self.work)
 
 
 def make_plan(
@@ -167,7 +167,25 @@ def lowered(graph: Graph, shapes: Sequence[Shape]) -> tuple[Lowering, list[bool]
         except Refused as refusal:
             raise CompileError(f"{node}: {refusal}") from None
     drop_copies(lowering)
+    round_angles(lowering)
     return lowering, constant
+
+
+def round_angles(lowering: Lowering) -> None:
+    """RoPE's kernel takes bfloat16 angles: the host rounds float32 ones, once for all readers."""
+    rounded: dict[str, str] = {}
+    steps: list[Step] = []
+    for step in lowering.steps:
+        angles = step.inputs[1] if step.op == "RoPE" else None
+        wanted = lowering.specs[step.outputs[0]].dtype
+        if angles is not None and wanted == BFLOAT16 != lowering.specs[angles].dtype:
+            if angles not in rounded:
+                spec = Spec(lowering.specs[angles].shape, BFLOAT16)
+                rounded[angles] = lowering.fresh(angles, spec)
+                steps.append(Step(step.name, "Cast", [angles], [rounded[angles]], {}))
+            step.inputs[1] = rounded[angles]
+        steps.append(step)
+    lowering.steps = steps
 
 
 def assign(

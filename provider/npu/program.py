@@ -93,16 +93,6 @@ class NpuProgram:
         self._constants.clear()
         self._arena = None
 
-    @property
-    def runs(self) -> int:
-        """Designs that a call runs."""
-        return sum(len(segment.work) for segment in self._plan.segments if segment.on_npu)
-
-    @property
-    def submissions(self) -> int:
-        """Run lists that a call submits."""
-        return sum(segment.on_npu for segment in self._plan.segments)
-
     def _once(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         call = self._bind(inputs, outputs)
         for number, segment in enumerate(self._plan.segments):
@@ -424,4 +414,7 @@ class Uses:
 
 def memory(address: int, size: int) -> Array:
     """The host's memory at an address."""
-    return np.frombuffer((ctypes.c_uint8 * size).from_address(address), np.uint8)
+    if size == 0:
+        return np.empty(0, np.uint8)
+    array: Array = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+    return array

@@ -8,21 +8,16 @@ import itertools
 import threading
 import warnings
 from collections.abc import Sequence
-from ctypes import POINTER, c_char, c_int, c_int64, c_size_t, c_void_p
 from dataclasses import dataclass
+from typing import Any
 
-from onnx_iron.provider.library import library
+from onnx_iron.provider.library import Release, Runner, library
 from onnx_iron.provider.npu.arrays import find
 from onnx_iron.provider.npu.errors import NpuError
 from onnx_iron.provider.npu.program import NpuProgram
 from onnx_iron.provider.options import FallbackWarning
 from onnx_iron.provider.specs import Spec
 
-# Runs a program: (number, inputs, outputs, room for a reason, its bytes) -> what happened.
-Runner = ctypes.CFUNCTYPE(
-    c_int, c_int64, POINTER(c_void_p), POINTER(c_void_p), POINTER(c_char), c_size_t
-)
-Release = ctypes.CFUNCTYPE(None, c_int64)
 DONE, TO_THE_CPU, FAILED = range(3)
 
 
@@ -121,8 +116,8 @@ def release(number: int) -> None:
     seat.program.close()
 
 
-def _run(number: int, inputs: object, outputs: object, error: object, size: int) -> int:
-    return run(number, inputs, outputs, ctypes.addressof(error.contents), size)  # type: ignore
+def _run(number: int, inputs: Sequence[int], outputs: Sequence[int], error: Any, size: int) -> int:
+    return run(number, inputs, outputs, ctypes.addressof(error.contents), size)
 
 
 _runner = Runner(_run)

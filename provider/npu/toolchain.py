@@ -30,7 +30,7 @@ _WHEELS = "Xilinx/mlir-aie and Xilinx/llvm-aie on GitHub"
 _PATCH, _PATCH_BYTES, _NUMBER_WORD, _OFFSET_WORD = 0x81, 48, 8, 10
 
 
-class ToolchainError(Exception):
+class ToolchainError(RuntimeError):
     """A tool is missing or failed; the message says what to do."""
 
 
@@ -57,9 +57,7 @@ def find_toolchain() -> Toolchain:
         missing.append(f"mlir-aie {RELEASE} (its package aie and its command aiecc)")
     peano = find_peano()
     if peano is None:
-        missing.append(
-            "Peano (the clang++ of llvm-aie; PEANO_INSTALL_DIR may name its folder)"
-        )
+        missing.append("Peano (the clang++ of llvm-aie; PEANO_INSTALL_DIR may name its folder)")
     xclbinutil = find_tool()
     if xclbinutil is None:
         missing.append(f"{TOOL} (part of XRT; on Debian and Ubuntu: apt install libxrt-utils)")
@@ -68,7 +66,7 @@ def find_toolchain() -> Toolchain:
         raise ToolchainError(
             f"designs are compiled with {'; '.join(missing)}: not found for this Python {version}. "
             f"The wheels mlir_aie and llvm-aie are on the projects' release pages ({_WHEELS}), not "
-            "on a package index; install them with pip into this environment, then run the command again"
+            "on a package index; install them with pip here, then run the command again"
         )
     assert aiecc is not None
     assert package is not None
@@ -156,7 +154,7 @@ def extract_pdi(xclbin: Path, tool: str) -> Path:
     command = [tool, "--dump-section", "AIE_PARTITION:JSON:partition.json"]
     run([*command, "--force", "--quiet", "--input", xclbin.name], room, xclbin.name)
     partition = json.loads((room / "partition.json").read_text())["aie_partition"]
-    names = [entry["file_name"] for entry in partition["PDIs"]]
+    names = [str(entry["file_name"]) for entry in partition["PDIs"]]
     if len(names) != 1:
         raise ToolchainError(f"{xclbin.name} holds {len(names)} PDIs, expected one")
     return room / names[0]

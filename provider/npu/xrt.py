@@ -304,9 +304,15 @@ class Device:
             except NpuError as error:
                 if self._evict():
                     continue
+                full = "err=-2)" in str(error)
                 raise NpuError(
-                    f"{error}; the driver allows {self.target.contexts} on this machine, for all "
-                    "processes together"
+                    f"{error}; "
+                    + (
+                        f"the driver allows {self.target.contexts} on this machine, for all "
+                        "processes together"
+                        if full
+                        else "`onnx-iron doctor` shows the versions of driver, firmware and XRT"
+                    )
                 ) from None
             self._contexts[image] = context
             return context
@@ -344,6 +350,7 @@ def open_device() -> Device:
         return _device
 
 
+@functools.cache
 def unavailable() -> str:
     """Why there is no NPU to use; empty where there is one."""
     try:

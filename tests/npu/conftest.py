@@ -36,11 +36,17 @@ class Driver:
 FAULTS = ("hang", "error", "context_lost", "allocation", "context", "submission", "firmware")
 
 
-@pytest.fixture
-def driver() -> Iterator[Driver]:
-    """The driver, without faults before and after."""
+@pytest.fixture(scope="session")
+def target() -> str:
+    """The generation of the simulated NPU."""
     if not os.environ.get("ONNX_IRON_NPU_SIMULATOR"):
         pytest.skip(HOW)
+    return os.environ["NPU_DRIVER_TARGET"]
+
+
+@pytest.fixture
+def driver(target: str) -> Iterator[Driver]:
+    """The driver, without faults before and after."""
     made = Driver()
     yield made
     for name in FAULTS:

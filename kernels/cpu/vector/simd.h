@@ -173,11 +173,9 @@ ONNX_IRON_INLINE D8 power_of_two(D8 biased) {
 #else
 
 typedef float FloatLanes __attribute__((vector_size(32)));
-typedef int32_t IntLanes __attribute__((vector_size(32)));
 typedef uint32_t UnsignedLanes __attribute__((vector_size(32)));
 typedef uint16_t HalfLanes __attribute__((vector_size(16)));
 typedef double DoubleLanes __attribute__((vector_size(64)));
-typedef int64_t LongLanes __attribute__((vector_size(64)));
 typedef uint64_t UnsignedLongLanes __attribute__((vector_size(64)));
 
 struct F8 {

@@ -15,7 +15,8 @@ constexpr size_t kMostUnits = 32;  // as the driver has it
 
 int Contexts::create(int file, uint32_t columns, uint32_t* handle) {
   std::lock_guard lock(mutex_);
-  if (fails(Fault::kContext)) return EIO;
+  if (fails(Fault::kContext)) return ENOENT;
+  if (fails(Fault::kFirmware)) return EOPNOTSUPP;
   if (contexts_.size() >= machine().context_limit) return ENOENT;
   auto context = std::make_shared<Context>();
   context->file = file;

@@ -34,7 +34,7 @@ enum class Fault {
   kAllocation,   // a buffer that is refused
   kContext,      // a context that is refused
   kSubmission,   // a command that is refused
-  kFirmware,     // an old firmware, for as long as it is set
+  kFirmware,     // a context that an old firmware does not know how to make
   kCount,
 };
 

@@ -1,0 +1,281 @@
+"""Faults of the NPU: each is a clear exception or a counted fallback, and the session goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from models import WIDTH, build_for, export_short_conv, random
+
+import onnx_iron
+from onnx_iron.dtypes import Array
+from onnx_iron.provider.options import FallbackWarning
+
+TOLERANCE = 2.0**-5
+
+
+@pytest.fixture(scope="module")
+def conv(tmp_path_factory: pytest.TempPathFactory, target: str) -> Path:
+    folder = export_short_conv(tmp_path_factory.mktemp("conv"))
+    build_for(folder, target)
+    return folder / "decode.onnx"
+
+
+def rows(step: int) -> Array:
+    return random(1, WIDTH, seed=step) * 8
+
+
+def run(session: onnx_iron.Session, step: int) -> Array:
+    return session.decode(x=rows(step))["output"].astype(np.float32)
+
+
+class Pair:
+    """A session on the NPU, and one on the CPU that says what it should give."""
+
+    def __init__(self, path: Path, **options: str) -> None:
+        self.npu = onnx_iron.Session(path, device="npu", provider_options=options)
+        self.cpu = onnx_iron.Session(path, device="cpu")
+        self._step = 0
+
+    def step(self) -> None:
+        """One call of both, compared."""
+        self._step += 1
+        made, expected = run(self.npu, self._step), run(self.cpu, self._step)
+        np.testing.assert_allclose(made, expected, atol=TOLERANCE)
+
+    def failing_step(self, message: str) -> None:
+        """A call of the first that fails; the other does not move on either."""
+        with pytest.raises(Exception, match=message):
+            run(self.npu, self._step + 1)
+
+
+# Faults in a call, what the exception says, and how often a context is made anew.
+FAILURES = [
+    ("error", 1, r"NPU: a run failed \(.*ERT_CMD_STATE_ERROR"),
+    ("hang", 1, r"NPU: 9 runs did not end within timeout_ms, 200"),
+    ("context_lost", 2, r"NPU: the hardware context was lost .*; it was rebuilt once, and lost"),
+    ("submission", 2, r"NPU: submitting 9 runs failed: .*; it was rebuilt once, and lost again"),
+]
+
+
+@pytest.mark.parametrize(("fault", "times", "message"), FAILURES)
+def test_a_call_that_fails_is_an_exception_and_the_next_one_works(
+    driver: Any, conv: Path, fault: str, times: int, message: str
+) -> None:
+    pair = Pair(conv, timeout_ms="200")
+    pair.step()
+    for _ in range(2):
+        driver.fault(fault, times=times)
+        pair.failing_step(message)
+        # The state is as it was before the call that failed.
+        for _ in range(3):
+            pair.step()
+
+
+@pytest.mark.parametrize("after", [1, 4, 8])
+@pytest.mark.parametrize("fault", ["error", "hang"])
+def test_a_failure_in_the_middle_leaves_the_state(
+    driver: Any, conv: Path, fault: str, after: int
+) -> None:
+    pair = Pair(conv, timeout_ms="200")
+    pair.step()
+    driver.fault(fault, after=after)
+    pair.failing_step("NPU: ")
+    for _ in range(3):
+        pair.step()
+
+
+@pytest.mark.parametrize("fault", ["context_lost", "submission"])
+@pytest.mark.parametrize("after", [0, 5])
+def test_a_lost_context_is_rebuilt_once_unseen(
+    driver: Any, conv: Path, fault: str, after: int
+) -> None:
+    pair = Pair(conv)
+    pair.step()
+    made = driver.counters()["contexts_made"]
+    driver.fault(fault, after=0 if fault == "submission" else after)
+    for _ in range(3):
+        pair.step()
+    assert driver.counters()["contexts_made"] == made + 1
+    assert pair.npu.placement()["model"].fallbacks == 0
+
+
+@pytest.mark.parametrize(("fault", "times", "message"), FAILURES)
+def test_with_fallback_cpu_a_failing_call_is_counted(
+    driver: Any, conv: Path, fault: str, times: int, message: str
+) -> None:
+    npu = onnx_iron.Session(
+        conv, device="npu", provider_options={"fallback": "cpu", "timeout_ms": "200"}
+    )
+    report = npu.placement()["model"]
+    cpu = onnx_iron.Session(conv, device="cpu")
+    del report
+    for step in range(3):
+        np.testing.assert_allclose(run(npu, step), run(cpu, step), atol=TOLERANCE)
+    driver.fault(fault, times=times)
+    with pytest.warns(FallbackWarning, match=message):
+        made = run(npu, 3)
+    np.testing.assert_allclose(made, run(cpu, 3), atol=TOLERANCE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        driver.fault(fault, times=times)
+        np.testing.assert_allclose(run(npu, 4), run(cpu, 4), atol=TOLERANCE)
+    for step in range(5, 8):
+        before = driver.counters()["runs"]
+        np.testing.assert_allclose(run(npu, step), run(cpu, step), atol=TOLERANCE)
+        assert driver.counters()["runs"] == before + 9, "it is on the NPU again"
+
+
+def test_the_placement_report_counts_fallbacks(driver: Any, conv: Path) -> None:
+    npu = onnx_iron.Session(conv, device="npu", provider_options={"fallback": "cpu"})
+    run(npu, 0)
+    assert npu.placement()["model"].fallbacks == 0
+    driver.fault("error")
+    with pytest.warns(FallbackWarning):
+        run(npu, 1)
+    report = npu.placement()["model"]
+    assert report.fallbacks == 1
+    assert "a run failed" in report.fallback_reason
+    assert "1 calls fell back to the CPU: NPU: a run failed" in str(report)
+    assert report.to_dict()["fallbacks"]["count"] == 1
+
+
+@pytest.mark.parametrize("after", [0, 3, 6])
+def test_a_refused_buffer_fails_the_session_or_the_call_that_needs_it(
+    driver: Any, conv: Path, after: int
+) -> None:
+    driver.fault("allocation", after=after)
+    with pytest.raises(Exception, match=r"NPU: .* failed: .*Cannot allocate memory"):
+        run(onnx_iron.Session(conv, device="npu"), 1)
+    pair = Pair(conv)
+    pair.step()
+
+
+def test_a_call_whose_weights_found_no_room_can_be_made_again(driver: Any, conv: Path) -> None:
+    pair = Pair(conv)
+    driver.fault("allocation")
+    pair.failing_step("NPU: .* failed: .*Cannot allocate memory")
+    for _ in range(3):
+        pair.step()
+
+
+def test_a_refused_context_while_others_are_open(driver: Any, conv: Path) -> None:
+    from onnx_iron.provider.npu.xrt import open_device
+
+    pair = Pair(conv)
+    with open_device()._changed:
+        while open_device()._evict():
+            pass
+    driver.fault("context")
+    pair.failing_step(r"NPU: a hardware context .* failed: .*; the driver allows \d+ on this")
+    pair.step()
+
+
+def test_a_firmware_that_makes_no_context(driver: Any, conv: Path) -> None:
+    from onnx_iron.provider.npu.xrt import open_device
+
+    pair = Pair(conv)
+    with open_device()._changed:
+        while open_device()._evict():
+            pass
+    driver.fault("firmware")
+    pair.failing_step(r"NPU: a hardware context .* Operation not supported; `onnx-iron doctor`")
+    pair.step()
+
+
+def test_a_hang_without_a_timeout_ends_when_the_driver_gives_up(driver: Any, conv: Path) -> None:
+    pair = Pair(conv, timeout_ms="0")
+    pair.step()
+    driver.fault("hang")
+    start = time.monotonic()
+    pair.failing_step(r"NPU: 9 runs did not end \(.*ERT_CMD_STATE_TIMEOUT")
+    assert time.monotonic() - start < 10
+    pair.step()
+
+
+def test_other_threads_go_on_while_the_npu_works(driver: Any, conv: Path) -> None:
+    import threading
+
+    pair = Pair(conv, timeout_ms="500")
+    pair.step()
+    driver.fault("hang")
+    counted = 0
+
+    def fail() -> None:
+        pair.failing_step("did not end")
+
+    thread = threading.Thread(target=fail)
+    thread.start()
+    while thread.is_alive():
+        counted += 1
+        time.sleep(0.01)
+    assert counted > 10, "Python's lock is not held while the NPU is waited for"
+    pair.step()
+
+
+def test_a_session_alive_at_exit_and_the_counters_of_a_process(
+    driver: Any, conv: Path, tmp_path: Path
+) -> None:
+    report = tmp_path / "report.json"
+    program = f"""
+        import numpy as np, onnx_iron
+        from onnx_iron.dtypes import BFLOAT16
+        session = onnx_iron.Session({str(conv)!r}, device="npu")
+        session.decode(x=np.ones((1, {WIDTH}), BFLOAT16))
+        print("ran")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env={**os.environ, "NPU_DRIVER_REPORT": str(report)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
+    counted = json.loads(report.read_text())
+    assert counted["runs"] == 9
+    assert counted["submissions"] == 1
+
+
+def test_no_npu_is_an_error_or_one_warning(driver: Any, conv: Path, tmp_path: Path) -> None:
+    program = f"""
+        import warnings, numpy as np, onnx_iron
+        from onnx_iron.dtypes import BFLOAT16
+        try:
+            onnx_iron.Session({str(conv)!r}, device="npu")
+        except Exception as error:
+            print(error)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            session = onnx_iron.Session(
+                {str(conv)!r}, device="npu", provider_options={{"fallback": "cpu"}})
+        print(len(caught), caught[0].message)
+        print(session.placement()["model"])
+        session.decode(x=np.ones((1, {WIDTH}), BFLOAT16))
+        print(onnx_iron.Session({str(conv)!r}).placement()["model"])
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env={**os.environ, "LD_PRELOAD": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) == 4, done.stdout + done.stderr
+    assert "device is 'npu', and there is no NPU to use: XRT finds no NPU" in lines[0]
+    assert lines[1].startswith("1 device is 'npu', and there is no NPU to use: XRT finds no NPU")
+    assert (
+        lines[2].split()
+        == lines[3].split()
+        == ["9", "nodes", "on", "IronExecutionProvider", "(cpu)"]
+    )
