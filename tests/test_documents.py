@@ -21,7 +21,7 @@ def test_the_readme_example_runs_and_prints_what_its_comments_say(tmp_path: Path
     example, application = re.findall(
         r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL
     )
-    assert len(example.strip().splitlines()) <= 35
+    assert len(example.strip().splitlines()) <= 25
     script = f"{example}\n{application}"
     run = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True
