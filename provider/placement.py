@@ -88,8 +88,9 @@ def placement(session: onnxruntime.InferenceSession) -> Placement:
 
     With the session option ``session.record_ep_graph_assignment_info`` set to ``"1"``
     (``onnx_iron.Session`` sets it) this is onnxruntime's own record. Without it, it is what the
-    provider decided about the latest model with the same graph name, inputs and outputs, among the
-    last 64 that this process opened; nodes that other providers fused are then listed apart.
+    provider decided about the latest model with the same graph name, inputs, outputs and options,
+    among the last 64 that this process opened; nodes that other providers fused are then listed
+    apart.
 
     Raises:
         LookupError: nothing is known about the session.
@@ -99,6 +100,7 @@ def placement(session: onnxruntime.InferenceSession) -> Placement:
         meta.graph_name,
         tuple(item.name for item in session.get_inputs()),
         tuple(item.name for item in session.get_outputs()),
+        frozenset(session.get_provider_options().get(EP_NAME, {}).items()),
     )
     record = recall(key) if EP_NAME in session.get_providers() else None
     try:

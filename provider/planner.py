@@ -30,7 +30,7 @@ def claim(request: int, question: Mapping[str, Any]) -> None:
     decisions = decide(graph)
     if not graph.nested:
         device = read_options(question["options"]).device
-        remember(question["provider"], device, graph, decisions)
+        remember(question["provider"], device, graph, decisions, question["options"])
     taken = {decision.node.index for decision in decisions if decision.taken}
     for nodes in group(graph.nodes, taken):
         array = (ctypes.c_size_t * len(nodes))(*nodes)

@@ -11,8 +11,9 @@ from typing import TypeAlias
 from onnx_iron.provider.claim import Decision
 from onnx_iron.provider.graph import Graph
 
-# Graph name, names of the inputs, names of the outputs.
-Key: TypeAlias = "tuple[str, tuple[str, ...], tuple[str, ...]]"
+# Graph name, names of the inputs, names of the outputs, and the session's options.
+Options: TypeAlias = "frozenset[tuple[str, str]]"
+Key: TypeAlias = "tuple[str, tuple[str, ...], tuple[str, ...], Options]"
 
 KEPT = 64
 
@@ -41,9 +42,15 @@ _records: OrderedDict[Key, Record] = OrderedDict()
 _lock = threading.Lock()
 
 
-def remember(provider: int, device: str, graph: Graph, decisions: Sequence[Decision]) -> None:
+def remember(
+    provider: int,
+    device: str,
+    graph: Graph,
+    decisions: Sequence[Decision],
+    options: Mapping[str, str],
+) -> None:
     """Keep the decisions about a graph, the latest 64 graphs."""
-    key = (graph.name, graph.inputs, graph.outputs)
+    key = (graph.name, graph.inputs, graph.outputs, frozenset(options.items()))
     with _lock:
         record = _records.get(key)
         if record is None or record.provider != provider:
@@ -67,6 +74,9 @@ def remember_places(provider: int, places: Mapping[str, tuple[str, str]]) -> Non
 
 
 def recall(key: Key) -> Record | None:
-    """The latest decisions about a graph."""
+    """The latest decisions about a graph, for these options if there were any."""
     with _lock:
-        return _records.get(key)
+        if key in _records:
+            return _records[key]
+        latest = reversed(_records.items())
+        return next((record for other, record in latest if other[:3] == key[:3]), None)

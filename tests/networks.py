@@ -47,20 +47,26 @@ def numbered(*shape: int) -> Array:
 
 
 class Exported:
-    """A trace as stock onnxruntime runs it, its states kept from call to call.
+    """A trace as onnxruntime runs it, stock where not said otherwise, its states kept from call to
+    call.
 
     Attributes:
         model: the model, checked in full by onnx.
         states: the states by name.
     """
 
-    def __init__(self, trace: Trace, **options: Any) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        opened: Callable[[onnx.ModelProto], onnxruntime.InferenceSession] | None = None,
+        **options: Any,
+    ) -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.onnx"
             export(trace, path, **options)
             onnx.checker.check_model(str(path), full_check=True)
             self.model = onnx.load(path)
-            self.session = session(path)
+            self.session = session(path) if opened is None else opened(self.model)
         described = {entry.key: entry.value for entry in self.model.metadata_props}
         self.described = json.loads(described["onnx_iron.states"])
         self.states = {s["name"]: np.zeros(s["shape"], s["dtype"]) for s in self.described}

@@ -1,4 +1,4 @@
-"""The documents hold: the operator table is current, the README's example runs as printed."""
+"""What is derived holds: the operator table and the signatures, the README's example as printed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ import sys
 from pathlib import Path
 
 import onnx_iron
-from onnx_iron.tools.operator_table import table
+from onnx_iron.tools.operator_table import signatures, table
 
 ROOT = Path(__file__).parent.parent
 
 
 def test_the_operator_table_is_what_the_declarations_say() -> None:
     assert (ROOT / "docs" / "operators.md").read_text() == table()
+
+
+def test_the_native_signatures_are_what_the_declarations_say() -> None:
+    path = ROOT / "provider" / "native" / "operator_signatures.inc"
+    assert path.read_text() == signatures()
 
 
 def test_the_readme_example_runs_and_prints_what_its_comments_say(tmp_path: Path) -> None:

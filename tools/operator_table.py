@@ -1,4 +1,5 @@
-"""Writes docs/operators.md from the operators' declarations.
+"""Writes what is derived from the operators' declarations: docs/operators.md, and the signatures
+that the native library gives onnxruntime.
 
 Run ``python -m onnx_iron.tools.operator_table`` in a checkout.
 """
@@ -6,9 +7,11 @@ Run ``python -m onnx_iron.tools.operator_table`` in a checkout.
 from __future__ import annotations
 
 import inspect
+import json
+from collections.abc import Iterable
 from pathlib import Path
 
-from onnx_iron.operators import DOMAIN, OPERATORS, VERSION, Op
+from onnx_iron.operators import DOMAIN, OPERATORS, VERSION, Kind, Op
 
 _HEAD = f"""# Operators of the domain `{DOMAIN}`, version {VERSION}
 
@@ -21,10 +24,26 @@ of shape () or (1); a value out of its range is an error at the call. An input m
 omitted.
 """
 
+_SIGNATURES_HEAD = """// Generated from the declarations in onnx_iron/operators by
+// `python -m onnx_iron.tools.operator_table`; don't edit it.
+"""
+
+_KINDS = {
+    Kind.T: "kT",
+    Kind.T_OR_FLOAT32: "kTOrFloat32",
+    Kind.INDEX: "kIndex",
+    Kind.SCALAR: "kScalar",
+}
+
 
 def table() -> str:
     """The page as Markdown."""
     return "\n".join([_HEAD, *(_section(OPERATORS[name]) for name in sorted(OPERATORS))])
+
+
+def signatures() -> str:
+    """The operators' signatures as C++ initialisers."""
+    return _SIGNATURES_HEAD + "".join(_signature(OPERATORS[name]) for name in sorted(OPERATORS))
 
 
 def _section(op: type[Op]) -> str:
@@ -40,11 +59,42 @@ def _section(op: type[Op]) -> str:
     return "\n".join([*lines, ""])
 
 
+def _signature(op: type[Op]) -> str:
+    inputs = [
+        f"{{{_text(declared.name)}, InputKind::{_KINDS[declared.kind]}, "
+        f"{'true' if declared.optional else 'false'}}}"
+        for declared in op.inputs
+    ]
+    attributes = []
+    for name, (kind, default) in op.onnx_attributes().items():
+        native, value = {
+            int: ("kInt", f"int64_t{{{default}}}"),
+            float: ("kFloat", f"{default}f"),
+            str: ("kString", _text(str(default))),
+        }[kind]
+        value = "{}" if default is None else value
+        attributes.append(f"{{{_text(name)}, ort::{native}, {value}}}")
+    parts = [_list(inputs), _list(map(_text, op.outputs)), _list(attributes)]
+    return f"{{{_text(op.name)},\n" + ",\n".join(parts) + "},\n"
+
+
+def _list(items: Iterable[str]) -> str:
+    return " {" + ",\n  ".join(items) + "}"
+
+
+def _text(text: str) -> str:
+    return json.dumps(text)
+
+
 def main() -> None:
-    """Write the page into a checkout's docs folder."""
-    path = Path(__file__).parent.parent / "docs" / "operators.md"
-    path.write_text(table())
-    print(path)
+    """Write the page and the signatures into a checkout."""
+    root = Path(__file__).parent.parent
+    for path, text in (
+        (root / "docs" / "operators.md", table()),
+        (root / "provider" / "native" / "operator_signatures.inc", signatures()),
+    ):
+        path.write_text(text)
+        print(path)
 
 
 if __name__ == "__main__":

@@ -192,12 +192,9 @@ class Attention : public Kernel {
   bool causal_, placed_, bounded_, by_chunks_;
 };
 
-std::unique_ptr<Kernel> make_attention(const Node& node) {
-  check_counts(node, 3, 5);
+std::vector<Shape> attention_shapes(const Node& node) {
+  check_inputs(node, 3, 5);
   const Operand &query = node.inputs[0], &key = node.inputs[1], &value = node.inputs[2];
-  check_real(node, "query", query);
-  check_same_dtype(node, "key", key, "query", query);
-  check_same_dtype(node, "value", value, "query", query);
   require(query.shape.size() == 3, node, "query has shape ", text_of(query.shape),
           ", expected (T, H, D)");
   const int64_t heads = query.shape[1], width = query.shape[2];
@@ -210,17 +207,26 @@ std::unique_ptr<Kernel> make_attention(const Node& node) {
   require(value.shape.size() == 3 && value.shape[0] == key.shape[0] && value.shape[1] == groups,
           node, "value has shape ", text_of(value.shape), ", expected (", key.shape[0], ", ",
           groups, ", Dv) (key has shape ", text_of(key.shape), ")");
+  return {{query.shape[0], heads, value.shape[2]}};
+}
+
+std::unique_ptr<Kernel> make_attention(const Node& node) {
+  check_counts(node, 3, 5);
+  const Operand& query = node.inputs[0];
+  check_real(node, "query", query);
+  check_same_dtype(node, "key", node.inputs[1], "query", query);
+  check_same_dtype(node, "value", node.inputs[2], "query", query);
+  const Shape expected = attention_shapes(node)[0];
   if (node.has_input(3)) check_scalar(node, "position", node.inputs[3]);
   if (node.has_input(4)) check_scalar(node, "kv_rows", node.inputs[4]);
   check_same_dtype(node, "out", node.outputs[0], "query", query);
-  check_shape(node, "out", node.outputs[0], {query.shape[0], heads, value.shape[2]},
-              " (query's rows and heads, value's width)");
-  const float otherwise = static_cast<float>(1 / std::sqrt(static_cast<double>(width)));
+  check_shape(node, "out", node.outputs[0], expected, " (query's rows and heads, value's width)");
+  const float otherwise = static_cast<float>(1 / std::sqrt(static_cast<double>(query.shape[2])));
   return std::make_unique<Attention>(node, node.attributes.real("scale", otherwise),
                                      flag_of(node, "is_causal", false));
 }
 
-const Registration kAttention("Attention", make_attention);
+const Registration kAttention("Attention", make_attention, attention_shapes);
 
 }  // namespace
 }  // namespace onnx_iron

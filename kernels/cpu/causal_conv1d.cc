@@ -72,36 +72,43 @@ class CausalConv1d : public Kernel {
   ConvShape shape_;
 };
 
-std::unique_ptr<Kernel> make_causal_conv1d(const Node& node) {
-  check_counts(node, 3, 5, 2);
-  const Operand &x = node.inputs[0], &taps = node.inputs[1], &state = node.inputs[2];
-  check_real(node, "x", x);
+std::vector<Shape> causal_conv1d_shapes(const Node& node) {
+  check_inputs(node, 3, 5);
+  const Operand &x = node.inputs[0], &taps = node.inputs[1];
   require(x.shape.size() == 2 || x.shape.size() == 3, node, "x has shape ", text_of(x.shape),
           ", expected (T, C) or (B, T, C)");
   const int64_t channels = x.shape.back();
-  check_same_dtype(node, "taps", taps, "x", x);
   require(taps.shape.size() == 2 && taps.shape[0] >= 1 && taps.shape[1] == channels, node,
           "taps has shape ", text_of(taps.shape), ", expected (K, ", channels,
           ") with K >= 1 (x has shape ", text_of(x.shape), ")");
-  check_same_dtype(node, "state", state, "x", x);
   Shape kept = x.shape;
   kept[kept.size() - 2] = taps.shape[0] - 1;
-  check_shape(node, "state", state, kept, text(" (taps has ", taps.shape[0], " rows)"));
+  check_shape(node, "state", node.inputs[2], kept, text(" (taps has ", taps.shape[0], " rows)"));
+  return {x.shape, kept};
+}
+
+std::unique_ptr<Kernel> make_causal_conv1d(const Node& node) {
+  check_counts(node, 3, 5, 2);
+  const Operand& x = node.inputs[0];
+  check_real(node, "x", x);
+  check_same_dtype(node, "taps", node.inputs[1], "x", x);
+  check_same_dtype(node, "state", node.inputs[2], "x", x);
+  const std::vector<Shape> expected = causal_conv1d_shapes(node);
   if (node.has_input(3)) {
     check_same_dtype(node, "bias", node.inputs[3], "x", x);
-    check_shape(node, "bias", node.inputs[3], {channels}, " (x's channels)");
+    check_shape(node, "bias", node.inputs[3], {x.shape.back()}, " (x's channels)");
   }
   if (node.has_input(4)) check_scalar(node, "rows", node.inputs[4]);
   check_same_dtype(node, "y", node.outputs[0], "x", x);
-  check_shape(node, "y", node.outputs[0], x.shape, " (as x)");
+  check_shape(node, "y", node.outputs[0], expected[0], " (as x)");
   require(node.outputs[1].present, node, "new_state is omitted, expected a tensor");
   check_same_dtype(node, "new_state", node.outputs[1], "x", x);
-  check_shape(node, "new_state", node.outputs[1], kept, " (as state)");
+  check_shape(node, "new_state", node.outputs[1], expected[1], " (as state)");
   const bool silu = choice_of(node, "activation", "none", {"none", "silu"}) == "silu";
   return std::make_unique<CausalConv1d>(node, silu);
 }
 
-const Registration kCausalConv1d("CausalConv1d", make_causal_conv1d);
+const Registration kCausalConv1d("CausalConv1d", make_causal_conv1d, causal_conv1d_shapes);
 
 }  // namespace
 }  // namespace onnx_iron

@@ -34,7 +34,9 @@ void require(bool holds, const Node& node, const Parts&... parts) {
 
 inline bool is_real(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kBFloat16; }
 
-// The node has `least`..`most` inputs (the first `least` of them present) and `outputs` outputs.
+// The node has `least`..`most` inputs, the first `least` of them present.
+void check_inputs(const Node& node, size_t least, size_t most);
+// The same, and it has `outputs` outputs.
 void check_counts(const Node& node, size_t least, size_t most, size_t outputs = 1);
 void check_dtype(const Node& node, const char* name, const Operand& operand,
                  std::initializer_list<DType> allowed);

@@ -147,12 +147,17 @@ class Integers : public Kernel {
   Broadcast<2> plan_;
 };
 
+std::vector<Shape> broadcast_shapes(const Node& node) {
+  check_inputs(node, 2, 2);
+  return {broadcast_shape(node, node.inputs[0].shape, node.inputs[1].shape)};
+}
+
 void check_binary(const Node& node) {
   check_counts(node, 2, 2);
   const Operand &a = node.inputs[0], &b = node.inputs[1], &out = node.outputs[0];
   check_same_dtype(node, "b", b, "a", a);
   check_same_dtype(node, "out", out, "a", a);
-  check_shape(node, "out", out, broadcast_shape(node, a.shape, b.shape), " (a and b broadcast)");
+  check_shape(node, "out", out, broadcast_shapes(node)[0], " (a and b broadcast)");
 }
 
 std::unique_ptr<Kernel> make_integers(const Node& node, IntegerOp op) {
@@ -183,10 +188,10 @@ std::unique_ptr<Kernel> make_pow(const Node& node) {
   return std::make_unique<Pow>(node);
 }
 
-const Registration kAdd("Add", make_binary<BinaryOp::kAdd, IntegerOp::kAdd>);
-const Registration kSub("Sub", make_binary<BinaryOp::kSub, IntegerOp::kSub>);
-const Registration kMul("Mul", make_binary<BinaryOp::kMul, IntegerOp::kMul>);
-const Registration kDiv("Div", make_binary<BinaryOp::kDiv, IntegerOp::kDiv>);
+const Registration kAdd("Add", make_binary<BinaryOp::kAdd, IntegerOp::kAdd>, broadcast_shapes);
+const Registration kSub("Sub", make_binary<BinaryOp::kSub, IntegerOp::kSub>, broadcast_shapes);
+const Registration kMul("Mul", make_binary<BinaryOp::kMul, IntegerOp::kMul>, broadcast_shapes);
+const Registration kDiv("Div", make_binary<BinaryOp::kDiv, IntegerOp::kDiv>, broadcast_shapes);
 const Registration kMax("Max", make_binary<BinaryOp::kMax, IntegerOp::kMax>);
 const Registration kMin("Min", make_binary<BinaryOp::kMin, IntegerOp::kMin>);
 const Registration kMod("Mod", make_mod);

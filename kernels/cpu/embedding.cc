@@ -54,23 +54,36 @@ class Gather : public Kernel {
   int64_t outer_, entries_, count_, bytes_;
 };
 
+// The indices' dimensions in place of the axis.
+Shape gathered_shape(const Node& node, int64_t axis) {
+  const Shape &data = node.inputs[0].shape, &indices = node.inputs[1].shape;
+  Shape shape(data.begin(), data.begin() + axis);
+  shape.insert(shape.end(), indices.begin(), indices.end());
+  shape.insert(shape.end(), data.begin() + axis + 1, data.end());
+  return shape;
+}
+
 std::unique_ptr<Kernel> make_gather(const Node& node, const char* data_name, const char* name,
                                     int64_t axis, bool from_back) {
   const Operand &data = node.inputs[0], &indices = node.inputs[1], &out = node.outputs[0];
   check_dtype(node, name, indices, {DType::kInt32, DType::kInt64});
   check_same_dtype(node, "out", out, data_name, data);
-  Shape shape(data.shape.begin(), data.shape.begin() + axis);
-  shape.insert(shape.end(), indices.shape.begin(), indices.shape.end());
-  shape.insert(shape.end(), data.shape.begin() + axis + 1, data.shape.end());
-  check_shape(node, "out", out, shape, text(" (", name, " in place of axis ", axis, ")"));
+  check_shape(node, "out", out, gathered_shape(node, axis),
+              text(" (", name, " in place of axis ", axis, ")"));
   return std::make_unique<Gather>(node, axis, name, from_back);
+}
+
+std::vector<Shape> embedding_shapes(const Node& node) {
+  check_inputs(node, 2, 2);
+  require(node.inputs[0].shape.size() == 2, node, "weight has shape ",
+          text_of(node.inputs[0].shape), ", expected (V, D)");
+  return {gathered_shape(node, 0)};
 }
 
 std::unique_ptr<Kernel> make_embedding(const Node& node) {
   check_counts(node, 2, 2);
   check_real(node, "weight", node.inputs[0]);
-  require(node.inputs[0].shape.size() == 2, node, "weight has shape ",
-          text_of(node.inputs[0].shape), ", expected (V, D)");
+  embedding_shapes(node);  // what it checks
   return make_gather(node, "weight", "ids", 0, false);
 }
 
@@ -81,7 +94,7 @@ std::unique_ptr<Kernel> make_standard_gather(const Node& node) {
   return make_gather(node, "data", "indices", axis, true);
 }
 
-const Registration kEmbedding("Embedding", make_embedding);
+const Registration kEmbedding("Embedding", make_embedding, embedding_shapes);
 const Registration kGather("Gather", make_standard_gather);
 
 }  // namespace

@@ -8,9 +8,20 @@
 namespace onnx_iron {
 namespace {
 
-std::map<std::string, Factory, std::less<>>& registry() {
-  static std::map<std::string, Factory, std::less<>> factories;
-  return factories;
+struct Entry {
+  Factory factory;
+  ShapeRule shapes;
+};
+
+std::map<std::string, Entry, std::less<>>& registry() {
+  static std::map<std::string, Entry, std::less<>> entries;
+  return entries;
+}
+
+const Entry& entry_of(const Node& node) {
+  const auto found = registry().find(node.op);
+  require(found != registry().end(), node, "there is no CPU kernel for this op");
+  return found->second;
 }
 
 template <typename T>
@@ -51,6 +62,22 @@ void check_operand(const Node& node, const char* kind, size_t index, const Opera
   }
   require(!overflow && count < (int64_t{1} << 48), node, kind, " ", index, " has shape ",
           text_of(operand.shape), ", expected less than 2**48 bytes");
+}
+
+void check_operands(const Node& node, const char* kind, const std::vector<Operand>& operands) {
+  for (size_t i = 0; i < operands.size(); ++i) check_operand(node, kind, i, operands[i]);
+}
+
+// body() for a node. A missing attribute does not know whose it is.
+template <typename Body>
+auto named(const Node& node, Body&& body) {
+  try {
+    return body();
+  } catch (const std::invalid_argument& error) {
+    const std::string message = error.what();
+    if (message.starts_with(node.op + ":")) throw;
+    throw std::invalid_argument(text(node.op, ": ", message));
+  }
 }
 
 }  // namespace
@@ -105,23 +132,27 @@ std::vector<int64_t> Attributes::integers(std::string_view name,
   return value_of<std::vector<int64_t>>(find(name), name, std::move(otherwise));
 }
 
-Registration::Registration(const char* op, Factory factory) { registry()[op] = factory; }
+Registration::Registration(const char* op, Factory factory, ShapeRule shapes) {
+  registry()[op] = {factory, shapes};
+}
 
 std::unique_ptr<Kernel> make_kernel(const Node& node) {
-  const auto found = registry().find(node.op);
-  require(found != registry().end(), node, "there is no CPU kernel for this op");
-  for (size_t i = 0; i < node.inputs.size(); ++i) check_operand(node, "input", i, node.inputs[i]);
-  for (size_t i = 0; i < node.outputs.size(); ++i) {
-    check_operand(node, "output", i, node.outputs[i]);
-  }
-  try {
-    return found->second(node);
-  } catch (const std::invalid_argument& error) {
-    // A missing attribute does not know whose it is.
-    const std::string message = error.what();
-    if (message.starts_with(node.op + ":")) throw;
-    throw std::invalid_argument(text(node.op, ": ", message));
-  }
+  const Entry& entry = entry_of(node);
+  check_operands(node, "input", node.inputs);
+  check_operands(node, "output", node.outputs);
+  return named(node, [&] { return entry.factory(node); });
+}
+
+std::vector<Operand> infer_outputs(const Node& node) {
+  const Entry& entry = entry_of(node);
+  require(node.has_input(0), node, "input 0 is omitted, expected a tensor");
+  check_operands(node, "input", node.inputs);
+  std::vector<Operand> outputs;
+  const std::vector<Shape> shapes =
+      entry.shapes == nullptr ? std::vector<Shape>{node.inputs[0].shape}
+                              : named(node, [&] { return entry.shapes(node); });
+  for (const Shape& shape : shapes) outputs.push_back({node.inputs[0].dtype, shape});
+  return outputs;
 }
 
 std::vector<std::string> kernel_names() {
@@ -155,7 +186,7 @@ const char* text_of(DType dtype) {
   return "of an unknown dtype";
 }
 
-void check_counts(const Node& node, size_t least, size_t most, size_t outputs) {
+void check_inputs(const Node& node, size_t least, size_t most) {
   const size_t given = node.inputs.size();
   if (given < least || given > most) {
     fail(node, "it has ", given, " inputs, expected ", least,
@@ -164,6 +195,10 @@ void check_counts(const Node& node, size_t least, size_t most, size_t outputs) {
   for (size_t i = 0; i < least; ++i) {
     require(node.inputs[i].present, node, "input ", i, " is omitted, expected a tensor");
   }
+}
+
+void check_counts(const Node& node, size_t least, size_t most, size_t outputs) {
+  check_inputs(node, least, most);
   require(node.outputs.size() == outputs, node, "it has ", node.outputs.size(),
           " outputs, expected ", outputs);
   require(node.outputs[0].present, node, "output 0 is omitted, expected a tensor");

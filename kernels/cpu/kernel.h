@@ -32,6 +32,8 @@ struct Operand {
   DType dtype = DType::kFloat32;
   Shape shape;
   bool present = true;
+
+  bool operator==(const Operand&) const = default;
 };
 
 // A node's attributes by name.
@@ -112,13 +114,20 @@ class Kernel {
 // std::invalid_argument that says what is wrong and what was expected.
 std::unique_ptr<Kernel> make_kernel(const Node& node);
 
+// The outputs of a node of the domain onnx_iron: their shapes by the op's rule, their dtype that of
+// the first input. Reads the inputs and attributes alone. Throws std::invalid_argument for inputs
+// that have no outputs.
+std::vector<Operand> infer_outputs(const Node& node);
+
 // The ops that have a kernel, sorted.
 std::vector<std::string> kernel_names();
 
 // Registration: each kernel file ends with `static const Registration r("RMSNorm", make_rms_norm);`
 using Factory = std::unique_ptr<Kernel> (*)(const Node& node);
+// The outputs' shapes; without a rule, one output as the first input.
+using ShapeRule = std::vector<Shape> (*)(const Node& node);
 struct Registration {
-  Registration(const char* op, Factory factory);
+  Registration(const char* op, Factory factory, ShapeRule shapes = nullptr);
 };
 
 }  // namespace onnx_iron

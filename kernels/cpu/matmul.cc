@@ -166,32 +166,46 @@ void check_operands(const Node& node, const char* first, const char* second) {
   check_same_dtype(node, "out", node.outputs[0], first, node.inputs[0]);
 }
 
-std::unique_ptr<Kernel> make_gemv(const Node& node) {
-  check_operands(node, "weight", "x");
+std::vector<Shape> gemv_shapes(const Node& node) {
+  check_inputs(node, 2, 2);
   const Shape &weight = node.inputs[0].shape, &x = node.inputs[1].shape;
   require(weight.size() == 2, node, "weight has shape ", text_of(weight), ", expected (N, K)");
   const int64_t n = weight[0], k = weight[1];
   const bool flat = x == Shape{k};
   require(flat || x == Shape{1, k}, node, "x has shape ", text_of(x), ", expected (", k,
           ",) or (1, ", k, ") (weight has shape ", text_of(weight), ")");
-  check_shape(node, "out", node.outputs[0], flat ? Shape{n} : Shape{1, n}, " (weight's rows)");
+  return {flat ? Shape{n} : Shape{1, n}};
+}
+
+std::unique_ptr<Kernel> make_gemv(const Node& node) {
+  check_operands(node, "weight", "x");
+  check_shape(node, "out", node.outputs[0], gemv_shapes(node)[0], " (weight's rows)");
+  const int64_t n = node.inputs[0].shape[0], k = node.inputs[0].shape[1];
   return std::make_unique<ColMajorProduct>(node.inputs[0].dtype, 1, n, k, 1, 0, UnaryOp::kIdentity);
+}
+
+std::vector<Shape> product_shapes(const Node& node) {
+  check_inputs(node, 2, 2);
+  const bool col_major = flag_of(node, "b_col_maj", false);
+  const Shape &a = node.inputs[0].shape, &b = node.inputs[1].shape;
+  require(a.size() == 2, node, "a has shape ", text_of(a), ", expected (M, K)");
+  const int64_t k = a[1];
+  require(b.size() == 2 && b[col_major ? 1 : 0] == k, node, "b has shape ", text_of(b),
+          ", expected ", col_major ? text("(N, ", k, ")") : text("(", k, ", N)"), " (a has shape ",
+          text_of(a), ", b_col_maj is ", col_major, ")");
+  return {{a[0], b[col_major ? 0 : 1]}};
 }
 
 std::unique_ptr<Kernel> make_product(const Node& node, const char* precision, UnaryOp epilogue) {
   check_operands(node, "a", "b");
   choice_of(node, "precision", precision, {"default", "high", "highest"});
-  const bool col_major = flag_of(node, "b_col_maj", false);
-  const Shape &a = node.inputs[0].shape, &b = node.inputs[1].shape;
-  require(a.size() == 2, node, "a has shape ", text_of(a), ", expected (M, K)");
-  const int64_t m = a[0], k = a[1];
-  require(b.size() == 2 && b[col_major ? 1 : 0] == k, node, "b has shape ", text_of(b),
-          ", expected ", col_major ? text("(N, ", k, ")") : text("(", k, ", N)"), " (a has shape ",
-          text_of(a), ", b_col_maj is ", col_major, ")");
-  const int64_t n = b[col_major ? 0 : 1];
-  check_shape(node, "out", node.outputs[0], {m, n}, " (rows of a, columns of b)");
+  const Shape expected = product_shapes(node)[0];
+  check_shape(node, "out", node.outputs[0], expected, " (rows of a, columns of b)");
+  const int64_t m = expected[0], n = expected[1], k = node.inputs[0].shape[1];
   const DType dtype = node.inputs[0].dtype;
-  if (col_major) return std::make_unique<ColMajorProduct>(dtype, m, n, k, 0, 1, epilogue);
+  if (flag_of(node, "b_col_maj", false)) {
+    return std::make_unique<ColMajorProduct>(dtype, m, n, k, 0, 1, epilogue);
+  }
   return std::make_unique<RowMajorProduct>(dtype, Shape{}, Shape{}, Shape{}, m, n, k, epilogue);
 }
 
@@ -241,9 +255,9 @@ std::unique_ptr<Kernel> make_matmul(const Node& node) {
                                            UnaryOp::kIdentity);
 }
 
-const Registration kGEMV("GEMV", make_gemv);
-const Registration kGEMM("GEMM", make_gemm);
-const Registration kProjectionGEMM("ProjectionGEMM", make_projection_gemm);
+const Registration kGEMV("GEMV", make_gemv, gemv_shapes);
+const Registration kGEMM("GEMM", make_gemm, product_shapes);
+const Registration kProjectionGEMM("ProjectionGEMM", make_projection_gemm, product_shapes);
 const Registration kMatMul("MatMul", make_matmul);
 
 }  // namespace

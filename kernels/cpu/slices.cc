@@ -112,17 +112,25 @@ int64_t axis_attribute(const Node& node) {
   return axis_of(node, node.attributes.integer("axis", 0), node.inputs[0].shape.size());
 }
 
+std::vector<Shape> narrow_shapes(const Node& node) {
+  check_inputs(node, 2, 3);
+  const Operand& x = node.inputs[0];
+  const int64_t axis = axis_attribute(node), length = node.attributes.integer("length");
+  require(length >= 0 && length <= x.shape[axis], node, "length is ", length, ", expected 0..",
+          x.shape[axis], " (x has shape ", text_of(x.shape), ", axis is ", axis, ")");
+  Shape expected = x.shape;
+  expected[axis] = length;
+  return {expected};
+}
+
 std::unique_ptr<Kernel> make_narrow(const Node& node) {
   check_counts(node, 2, 3);
   const Operand &x = node.inputs[0], &out = node.outputs[0];
   check_scalar(node, "start", node.inputs[1]);
   if (node.has_input(2)) check_scalar(node, "rows", node.inputs[2]);
-  const int64_t axis = axis_attribute(node), length = node.attributes.integer("length");
-  require(length >= 0 && length <= x.shape[axis], node, "length is ", length, ", expected 0..",
-          x.shape[axis], " (x has shape ", text_of(x.shape), ", axis is ", axis, ")");
+  const Shape expected = narrow_shapes(node)[0];
+  const int64_t axis = axis_attribute(node), length = expected[axis];
   check_same_dtype(node, "out", out, "x", x);
-  Shape expected = x.shape;
-  expected[axis] = length;
   check_shape(node, "out", out, expected, text(" (axis is ", axis, ", length ", length, ")"));
   return std::make_unique<Narrow>(x, axis, length, node.has_input(2));
 }
@@ -153,7 +161,7 @@ std::unique_ptr<Kernel> make_copy(const Node& node) {
   return std::make_unique<Copy>(element_count(x.shape) * size_of(x.dtype));
 }
 
-const Registration kNarrow("Narrow", make_narrow);
+const Registration kNarrow("Narrow", make_narrow, narrow_shapes);
 const Registration kSliceScatter("SliceScatter", make_slice_scatter);
 const Registration kCopy("Copy", make_copy);
 

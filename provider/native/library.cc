@@ -1,10 +1,28 @@
 // What the library exports to onnxruntime.
 #include "kernels/cpu/c_api.h"
+#include "provider/native/custom_ops.h"
 #include "provider/native/ort_api.h"
 #include "provider/native/provider.h"
 #include "provider/native/status.h"
 
 using namespace onnx_iron;
+
+namespace {
+
+// Takes onnxruntime's API, whose table is one and the same for every version; null, or what to say
+// where it is too old.
+ort::Status* take_api(const ort::ApiBase* base, uint32_t version) {
+  const void* const* table = base->GetApi(version);
+  const void* const* oldest = base->GetApi(1);
+  // Not written again while sessions run.
+  if (ort::api_table != oldest) ort::api_table = oldest;
+  if (table != nullptr) return nullptr;
+  std::string message = "onnx-iron needs onnxruntime 1." + std::to_string(version) +
+                        " or newer, this one is " + std::string(base->GetVersionString());
+  return ort::CreateStatus(ort::kFail, message.c_str());
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -14,14 +32,7 @@ ONNX_IRON_EXPORT ort::Status* CreateEpFactories(const char* /*registered_name*/,
                                                 ort::FactoryTable** factories, size_t capacity,
                                                 size_t* written) {
   *written = 0;
-  const void* const* oldest = base->GetApi(1);
-  ort::api_table = base->GetApi(ort::kApiVersion);
-  if (ort::api_table == nullptr) {
-    ort::api_table = oldest;
-    std::string message = "onnx-iron needs onnxruntime 1.24 or newer, this one is " +
-                          std::string(base->GetVersionString());
-    return ort::CreateStatus(ort::kFail, message.c_str());
-  }
+  if (ort::Status* too_old = take_api(base, ort::kApiVersion)) return too_old;
   ort::ep_api_table = ort::GetEpApi();
   if (capacity == 0) return ort::CreateStatus(ort::kFail, "onnx-iron: no room for a factory");
   return guarded([&] {
@@ -33,6 +44,12 @@ ONNX_IRON_EXPORT ort::Status* CreateEpFactories(const char* /*registered_name*/,
 ONNX_IRON_EXPORT ort::Status* ReleaseEpFactory(ort::FactoryTable* factory) {
   delete static_cast<ProviderFactory*>(factory);
   return nullptr;
+}
+
+ONNX_IRON_EXPORT ort::Status* RegisterCustomOps(ort::SessionOptions* options,
+                                                const ort::ApiBase* base) {
+  if (ort::Status* too_old = take_api(base, ort::kCustomOpApiVersion)) return too_old;
+  return guarded([&] { add_custom_ops(options); });
 }
 
 }  // extern "C"

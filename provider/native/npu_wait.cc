@@ -28,10 +28,7 @@ Wait find_wait() {
 
 int onnx_iron_npu_wait(const void* runlist, int64_t timeout_ms, char* error, size_t size) {
   static const Wait wait = find_wait();
-  if (wait == nullptr) {
-    std::snprintf(error, size, "this XRT has no %s with xrt::runlist::wait", kLibrary);
-    return 2;
-  }
+  if (wait == nullptr) return 3;
   try {
     return wait(runlist, Milliseconds(timeout_ms)) == std::cv_status::timeout ? 1 : 0;
   } catch (const std::exception& caught) {

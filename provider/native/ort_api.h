@@ -10,6 +10,8 @@ namespace onnx_iron::ort {
 
 // The API version whose slots are declared below: onnxruntime 1.24 and everything after it.
 inline constexpr uint32_t kApiVersion = 24;
+// The one whose slots custom ops and threads use: onnxruntime 1.17 and everything after it.
+inline constexpr uint32_t kCustomOpApiVersion = 17;
 
 struct Status;
 struct Graph;
@@ -20,6 +22,9 @@ struct TypeInfo;
 struct TensorInfo;
 struct Attribute;
 struct KernelContext;
+struct KernelInfo;
+struct CustomOpDomain;
+struct CustomOpTable;
 struct KeyValuePairs;
 struct HardwareDevice;
 struct EpDevice;
@@ -69,6 +74,9 @@ enum AttributeKind : int32_t {
 
 inline constexpr ApiCall<0, Status*(int32_t code, const char* message)> CreateStatus;
 inline constexpr ApiCall<2, const char*(const Status*)> GetErrorMessage;
+inline constexpr ApiCall<26, Status*(const char* domain, CustomOpDomain**)> CreateCustomOpDomain;
+inline constexpr ApiCall<27, Status*(CustomOpDomain*, const CustomOpTable*)> CustomOpDomain_Add;
+inline constexpr ApiCall<28, Status*(SessionOptions*, CustomOpDomain*)> AddCustomOpDomain;
 inline constexpr ApiCall<51, Status*(Value*, void** data)> GetTensorMutableData;
 inline constexpr ApiCall<55, Status*(const TypeInfo*, const TensorInfo**)> CastTypeInfoToTensorInfo;
 inline constexpr ApiCall<56, Status*(const TypeInfo*, int32_t* onnx_type)> GetOnnxTypeFromTypeInfo;
@@ -77,12 +85,27 @@ inline constexpr ApiCall<61, Status*(const TensorInfo*, size_t* rank)> GetDimens
 inline constexpr ApiCall<62, Status*(const TensorInfo*, int64_t* dims, size_t rank)> GetDimensions;
 inline constexpr ApiCall<63, Status*(const TensorInfo*, const char** names, size_t rank)>
     GetSymbolicDimensions;
+inline constexpr ApiCall<65, Status*(const Value*, TensorInfo**)> GetTensorTypeAndShape;
+inline constexpr ApiCall<85, Status*(const KernelInfo*, const char* name, float*)>
+    KernelInfoGetAttribute_float;
+inline constexpr ApiCall<86, Status*(const KernelInfo*, const char* name, int64_t*)>
+    KernelInfoGetAttribute_int64;
+inline constexpr ApiCall<87,
+                         Status*(const KernelInfo*, const char* name, char* text, size_t* bytes)>
+    KernelInfoGetAttribute_string;
+inline constexpr ApiCall<88, Status*(const KernelContext*, size_t*)> KernelContext_GetInputCount;
 inline constexpr ApiCall<90, Status*(const KernelContext*, size_t index, const Value**)>
     KernelContext_GetInput;
 inline constexpr ApiCall<91, Status*(KernelContext*, size_t index, const int64_t* dims, size_t rank,
                                      Value**)>
     KernelContext_GetOutput;
 inline constexpr ApiCall<93, void(Status*)> ReleaseStatus;
+inline constexpr ApiCall<99, void(TensorInfo*)> ReleaseTensorTypeAndShapeInfo;
+inline constexpr ApiCall<163, Status*(const KernelInfo*, const char* name, int64_t* values,
+                                      size_t* count)>
+    KernelInfoGetAttributeArray_int64;
+inline constexpr ApiCall<244, Status*(const KernelInfo*, char* name, size_t* bytes)>
+    KernelInfo_GetNodeName;
 inline constexpr ApiCall<272, Status*(const Attribute*, int32_t kind, void* data, size_t bytes,
                                       size_t* needed)>
     ReadOpAttr;
@@ -182,6 +205,33 @@ struct FactoryTable {
   Status* (*CreateDataTransfer)(FactoryTable*, void** transfer) = nullptr;
   bool (*IsStreamAware)(const FactoryTable*) = nullptr;
   const void* unused[20] = {};
+};
+
+enum Characteristic : int32_t { kRequired = 0, kOptional = 1 };
+
+// What a version after kCustomOpApiVersion added is not read.
+struct CustomOpTable {
+  uint32_t version = kCustomOpApiVersion;
+  const void* unused_create = nullptr;
+  const char* (*GetName)(const CustomOpTable*) = nullptr;
+  const char* (*GetExecutionProviderType)(const CustomOpTable*) = nullptr;
+  int32_t (*GetInputType)(const CustomOpTable*, size_t index) = nullptr;
+  size_t (*GetInputTypeCount)(const CustomOpTable*) = nullptr;
+  int32_t (*GetOutputType)(const CustomOpTable*, size_t index) = nullptr;
+  size_t (*GetOutputTypeCount)(const CustomOpTable*) = nullptr;
+  const void* unused_compute = nullptr;
+  void (*KernelDestroy)(void* kernel) = nullptr;
+  Characteristic (*GetInputCharacteristic)(const CustomOpTable*, size_t index) = nullptr;
+  Characteristic (*GetOutputCharacteristic)(const CustomOpTable*, size_t index) = nullptr;
+  int32_t (*GetInputMemoryType)(const CustomOpTable*, size_t index) = nullptr;
+  const void* unused_variadic[4] = {};
+  Status* (*CreateKernel)(const CustomOpTable*, const void* api, const KernelInfo*,
+                          void** kernel) = nullptr;
+  Status* (*KernelCompute)(void* kernel, KernelContext*) = nullptr;
+  const void* unused_shapes = nullptr;
+  int32_t (*GetStartVersion)(const CustomOpTable*) = nullptr;
+  int32_t (*GetEndVersion)(const CustomOpTable*) = nullptr;
+  const void* unused[4] = {};
 };
 
 }  // namespace onnx_iron::ort

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string_view>
 #include <utility>
+
+#include "provider/native/status.h"
 
 namespace onnx_iron {
 namespace {
@@ -15,19 +16,6 @@ bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) {
 
 size_t bytes_of(DType dtype, const Shape& shape) {
   return static_cast<size_t>(element_count(shape)) * size_of(dtype);
-}
-
-// "Embedding: ids[2] is 7" -> "Embedding 'node': ids[2] is 7".
-std::string with_node_name(const std::string& message, const std::string& op,
-                           const std::string& name) {
-  std::string_view rest = message;
-  if (rest.substr(0, op.size()) == op) {
-    rest.remove_prefix(op.size());
-  } else {
-    rest = message;
-  }
-  std::string separator = !rest.empty() && (rest[0] == ':' || rest[0] == '.') ? "" : ": ";
-  return op + " '" + name + "'" + separator + std::string(rest);
 }
 
 // Gives the frame back whatever happens.

@@ -1,9 +1,11 @@
-// onnxruntime's statuses and C++ exceptions, turned into one another at the border.
+// onnxruntime's statuses and C++ exceptions, turned into one another at the border; whose an error
+// is.
 #pragma once
 
 #include <exception>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include "provider/native/ort_api.h"
 
@@ -15,6 +17,16 @@ inline void check(ort::Status* status) {
   std::string message = ort::GetErrorMessage(status);
   ort::ReleaseStatus(status);
   throw std::runtime_error(message);
+}
+
+// "Embedding: ids[2] is 7" -> "Embedding 'node': ids[2] is 7".
+inline std::string with_node_name(const std::string& message, const std::string& op,
+                                  const std::string& name) {
+  std::string_view rest = message;
+  if (rest.substr(0, op.size()) == op) rest.remove_prefix(op.size());
+  std::string separator = !rest.empty() && (rest[0] == ':' || rest[0] == '.') ? "" : ": ";
+  std::string node = name.empty() ? op : op + " '" + name + "'";
+  return node + separator + std::string(rest);
 }
 
 // Runs body() for a caller in C: an exception becomes a status.

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import threading
 import weakref
+import zlib
 
 import numpy as np
 
 from onnx_iron.provider.npu.xrt import Buffer, open_device
 from onnx_iron.provider.specs import Array, Spec
 from onnx_iron.provider.states import Memory
+
+# Bytes by which weights are told apart before they are compared.
+_SAMPLE = 4096
 
 
 class SharedMemory:
@@ -95,6 +99,31 @@ class SharedMemory:
         with self.lock:
             self.host_newer = True
             self.device_newer = False
+
+
+_weights: dict[tuple[int, int], weakref.WeakSet[Buffer]] = {}
+_weights_lock = threading.Lock()
+
+
+def weight_buffer(content: Array) -> Buffer:
+    """A buffer with bytes that never change; programs that have the same bytes share it.
+
+    Raises:
+        NpuError: there is no buffer to be had.
+    """
+    with _weights_lock:
+        key = content.nbytes, zlib.crc32(content[:_SAMPLE])
+        known = _weights.setdefault(key, weakref.WeakSet())
+        for buffer in known:
+            if np.array_equal(buffer.bytes, content):
+                return buffer
+        made = open_device().buffer(content.nbytes)
+        made.bytes[:] = content
+        made.to_device()
+        known.add(made)
+        for old in [key for key, buffers in _weights.items() if not buffers]:
+            del _weights[old]
+        return made
 
 
 _shared: weakref.WeakValueDictionary[int, SharedMemory] = weakref.WeakValueDictionary()

@@ -160,9 +160,6 @@ def image(group: Sequence[Artifact], target: Target) -> Path:
     name = hashlib.sha256(names.encode()).hexdigest()[:_DIGITS]
     path = group[0].folder / "images" / f"{name}.xclbin"
     if not path.is_file():
-        parts = [
-            Part(kernel_name(made), made.pdi, len(made.design.buffers), len(made.design.columns))
-            for made in group
-        ]
+        parts = [Part(kernel_name(made), made.pdi, len(made.design.buffers)) for made in group]
         build_image(parts, target, path)
     return path

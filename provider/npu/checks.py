@@ -16,6 +16,11 @@ class ValueRefusedError(ValueError):
     """A per-call value that is out of its bounds; the message is for the user."""
 
 
+def is_checked(step: Step) -> bool:
+    """Whether a step has per-call values that need a check."""
+    return step.op in _CHECKS
+
+
 def check(step: Step, lowering: Lowering, read: Read) -> None:
     """Check a step's per-call values.
 

@@ -76,13 +76,11 @@ class Part:
         kernel: what the kernel is called.
         pdi: the file that configures the array.
         buffers: how many buffers a run takes.
-        columns: how many columns it uses.
     """
 
     kernel: str
     pdi: Path
     buffers: int
-    columns: int
 
 
 def find_tool() -> str | None:
@@ -183,15 +181,17 @@ def _kernels(parts: Sequence[Part]) -> dict[str, Any]:
 
 
 def _partition(parts: Sequence[Part], target: Target) -> dict[str, Any]:
-    width = max(part.columns for part in parts)
-    starts = range(target.first_column, target.first_column + target.columns - width + 1)
+    # Designs are compiled for the whole array, however many of its columns they use.
     return {
         "aie_partition": {
             "name": "QoS",
             "operations_per_cycle": "2048",
             "inference_fingerprint": "23423",
             "pre_post_fingerprint": "12345",
-            "partition": {"column_width": width, "start_columns": list(starts)},
+            "partition": {
+                "column_width": target.columns,
+                "start_columns": [target.first_column],
+            },
             "PDIs": [
                 {
                     "uuid": _uuid(part),

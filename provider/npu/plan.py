@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+
+import numpy as np
 
 from onnx_iron.kernels.designs.design import Role
 from onnx_iron.kernels.designs.device import Device
 from onnx_iron.operators import OPERATORS
 from onnx_iron.provider.fusion import drop_copies
 from onnx_iron.provider.graph import Graph
-from onnx_iron.provider.lowering import Lowering, Refused, Step, start
+from onnx_iron.provider.lowering import Lowering, Refused, Step, View, start
 from onnx_iron.provider.npu.artifacts import Artifact, artifact
 from onnx_iron.provider.npu.choose import Choice, choose
 from onnx_iron.provider.program import CompileError
 from onnx_iron.provider.rules import lower
 from onnx_iron.provider.schedule import schedule
-from onnx_iron.provider.specs import BFLOAT16, Shape, Spec
+from onnx_iron.provider.specs import BFLOAT16, INT32, Shape, Spec
 
 ALIGNMENT = 64
 
@@ -168,6 +171,7 @@ def lowered(graph: Graph, shapes: Sequence[Shape]) -> tuple[Lowering, list[bool]
             raise CompileError(f"{node}: {refusal}") from None
     drop_copies(lowering)
     round_angles(lowering)
+    take_whole_rows(lowering)
     return lowering, constant
 
 
@@ -186,6 +190,52 @@ def round_angles(lowering: Lowering) -> None:
             step.inputs[1] = rounded[angles]
         steps.append(step)
     lowering.steps = steps
+
+
+def take_whole_rows(lowering: Lowering) -> None:
+    """A part of a flattened matrix that is always a number of its rows is read as rows: a DMA can't
+    begin at any element. ``Narrow(flat, start)`` with a start that is a multiple of the length
+    becomes ``Narrow(matrix, start / length)``.
+    """
+    made = {name: step for step in lowering.steps for name in step.outputs}
+    steps: list[Step] = []
+    for step in lowering.steps:
+        flat, start = (step.inputs[0], step.inputs[1]) if step.op == "Narrow" else (None, None)
+        if (
+            flat is None
+            or start is None
+            or len(step.inputs) > 2
+            or lowering.specs[flat].dtype != BFLOAT16
+            or len(lowering.specs[flat].shape) != 1
+            or not is_multiple(start, int(str(step.attributes["length"])), made, lowering)
+        ):
+            steps.append(step)
+            continue
+        length = int(str(step.attributes["length"]))
+        elements = lowering.specs[flat].elements
+        matrix = lowering.fresh(flat, Spec((elements // length, length), BFLOAT16))
+        lowering.views[matrix] = View(flat, 0)
+        divisor = lowering.fresh("literal", Spec((), INT32))
+        lowering.literals[divisor] = np.array(length, INT32)
+        row = lowering.fresh(start, lowering.specs[start])
+        steps.append(Step(step.name, "Div", [start, divisor], [row], {}))
+        taken = lowering.fresh(step.outputs[0], Spec((1, length), BFLOAT16))
+        steps.append(Step(step.name, "Narrow", [matrix, row], [taken], {"axis": 0, "length": 1}))
+        lowering.views[step.outputs[0]] = View(taken, 0)
+    lowering.steps = steps
+
+
+def is_multiple(name: str, of: int, made: Mapping[str, Step], lowering: Lowering) -> bool:
+    """Whether a scalar is a multiple of a number, whatever the call's values are."""
+    if of > 0 and name in lowering.integers:
+        return all(int(n) % of == 0 for n in lowering.integers[name].reshape(-1))
+    step = made.get(name)
+    if step is None or of < 1 or step.op not in ("Add", "Mul", "Sub"):
+        return False
+    parts = [
+        operand is not None and is_multiple(operand, of, made, lowering) for operand in step.inputs
+    ]
+    return any(parts) if step.op == "Mul" else all(parts)
 
 
 def assign(
@@ -259,27 +309,40 @@ def cut(
     pairs: Sequence[tuple[int, int]],
     inputs: Sequence[str],
 ) -> list[Segment]:
-    """Order the steps in as few segments as their dependencies allow, beginning with the host's."""
+    """Order the steps in as few segments as their dependencies allow, beginning with the host's.
+
+    Within a segment a step of the same design as the one before goes first: a switch costs the NPU
+    more than a run.
+    """
     waits, after = dependencies(work, lowering, placed, pairs, inputs)
     segments: list[Segment] = []
     left = set(range(len(work)))
+    ready = sorted(position for position in left if not waits[position])
     on_npu = False
     while left:
         taken: list[Work] = []
-        progress = True
-        while progress:
-            progress = False
-            for position in sorted(left):
-                if work[position].on_npu is on_npu and not waits[position]:
-                    left.discard(position)
-                    taken.append(work[position])
-                    for later in after[position]:
-                        waits[later].discard(position)
-                    progress = True
+        while here := [position for position in ready if work[position].on_npu is on_npu]:
+            position = next((p for p in here if taken and same_design(work[p], taken[-1])), here[0])
+            ready.remove(position)
+            left.discard(position)
+            taken.append(work[position])
+            for later in after[position]:
+                waits[later].discard(position)
+                if not waits[later]:
+                    bisect.insort(ready, later)
         if taken:
             segments.append(Segment(on_npu, taken))
         on_npu = not on_npu
     return segments
+
+
+def same_design(one: Work, other: Work) -> bool:
+    """Whether two steps of the NPU are runs of one design."""
+    return (
+        one.artifact is not None
+        and other.artifact is not None
+        and one.artifact.key == other.artifact.key
+    )
 
 
 def dependencies(

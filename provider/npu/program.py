@@ -6,28 +6,35 @@ import ctypes
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 
 import numpy as np
 
-from onnx_iron.provider.npu.arrays import SharedMemory, find
+from onnx_iron.provider.npu.arrays import SharedMemory, find, weight_buffer
 from onnx_iron.provider.npu.artifacts import image, images, kernel_name
-from onnx_iron.provider.npu.checks import check
+from onnx_iron.provider.npu.checks import check, is_checked
 from onnx_iron.provider.npu.errors import ContextLostError, NpuError
 from onnx_iron.provider.npu.host import HostStep
 from onnx_iron.provider.npu.plan import Kind, Plan, Segment, Work
 from onnx_iron.provider.npu.xrt import Buffer, Context, Device, RunList
-from onnx_iron.provider.specs import Array, Spec
+from onnx_iron.provider.specs import Array
 
 
 @dataclass
 class Prepared:
-    """A segment's run list in a context, and the instructions of its runs."""
+    """A segment's run list in a context.
+
+    Attributes:
+        instructions, values: of the runs that have per-call values, by the run's number.
+        moving: operands that may be elsewhere at each call: the run, the operand's position, its
+            name.
+    """
 
     runs: RunList
-    instructions: list[Buffer]
-    values: list[tuple[int, ...]]
+    instructions: dict[int, Buffer]
+    values: dict[int, tuple[int, ...]]
+    moving: list[tuple[int, int, str]]
 
 
 @dataclass
@@ -57,10 +64,15 @@ class NpuProgram:
             id(work): HostStep(work.step, plan.lowering) for work in plan.work if not work.on_npu
         }
         self._images = self._make_images()
+        self._checked = {
+            number: [work for work in segment.work if is_checked(work.step)]
+            for number, segment in enumerate(plan.segments)
+        }
         self._arena = device.buffer(plan.arena_bytes) if plan.arena_bytes else None
         self._own: dict[tuple[Kind, int], Buffer] = {}
         self._constants: dict[str, Buffer] = {}
         self._uploaded = False
+        self._checked_outputs: list[int] = []
 
     # -- the whole call ---------------------------------------------------------------------
 
@@ -74,6 +86,9 @@ class NpuProgram:
             ValueError: a per-call value that is out of its bounds.
         """
         with self._lock:
+            if outputs != self._checked_outputs:
+                self._check_outputs(outputs)
+                self._checked_outputs = list(outputs)
             self._upload(inputs)
             try:
                 self._once(inputs, outputs)
@@ -103,6 +118,21 @@ class NpuProgram:
                     self._run_host(work, call)
         self._finish(call)
 
+    def _check_outputs(self, outputs: Sequence[int]) -> None:
+        """Refuse outputs that share memory, in the CPU's words."""
+        specs = self._plan.lowering.specs
+        spans = sorted(
+            (address, address + specs[name].bytes, number)
+            for number, (name, address) in enumerate(zip(self._plan.outputs, outputs, strict=True))
+        )
+        for (_, end, one), (begin, _, other) in pairwise(spans):
+            if begin < end:
+                first, second = sorted((one, other))
+                raise ValueError(
+                    f"onnx-iron: outputs {first} and {second} share memory; bind each to a buffer "
+                    "of its own"
+                )
+
     # -- memory -----------------------------------------------------------------------------
 
     def _upload(self, inputs: Sequence[int]) -> None:
@@ -115,18 +145,12 @@ class NpuProgram:
             home = self._plan.homes[root]
             spec = lowering.specs[root]
             if home.kind is Kind.CONSTANT:
-                constants[root] = self._filled(spec, memory(inputs[home.index], spec.bytes))
+                constants[root] = weight_buffer(memory(inputs[home.index], spec.bytes))
             elif home.kind is Kind.LITERAL:
-                content = lowering.literals[root].reshape(-1).view(np.uint8)
-                constants[root] = self._filled(spec, content)
+                literal = np.ascontiguousarray(lowering.literals[root])
+                constants[root] = weight_buffer(literal.reshape(-1).view(np.uint8))
         self._constants = constants
         self._uploaded = True
-
-    def _filled(self, spec: Spec, content: Array) -> Buffer:
-        buffer = self._device.buffer(spec.bytes)
-        buffer.bytes[:] = content
-        buffer.to_device()
-        return buffer
 
     def _buffer(self, kind: Kind, index: int, size: int) -> Buffer:
         """The program's own buffer for an input or output."""
@@ -161,14 +185,17 @@ class NpuProgram:
         return call
 
     def _overwrites(self, number: int, size: int, call: Call) -> bool:
-        """Whether an output of the host's shares memory with an input that may be read later."""
+        """Whether an output of the host's shares memory with an input that may be read again: by a
+        later step, or by a second run of the call.
+        """
         begin = call.outputs[number]
         for index, name in enumerate(self._plan.inputs):
             if self._plan.homes[name].kind is not Kind.INPUT:
                 continue
             address, length = call.inputs[index], self._plan.lowering.specs[name].bytes
             if address < begin + size and begin < address + length:
-                return not (address == begin and (index, number) in self._plan.pairs)
+                # Writing the same part of a state twice does no harm.
+                return not (address == begin and (index, number) in self._uses.repeatable)
         return False
 
     def _given(self, number: int, address: int, size: int, shared: SharedMemory | None) -> Buffer:
@@ -265,18 +292,26 @@ class NpuProgram:
 
     def _run_npu(self, number: int, segment: Segment, call: Call) -> None:
         """Run a segment's designs: one run list for each image, and mostly there is one."""
-        for work in segment.work:
+        for work in self._checked[number]:
             check(work.step, self._plan.lowering, lambda name: self._integers(name, call))
         for part, (path, works) in enumerate(self._images[number]):
             with self._device.context(path) as context:
                 try:
-                    prepared = self._prepared(context, (number, part), works, call)
-                    self._set_values(prepared, works, call)
-                    prepared.runs.run(self._timeout_ms)
+                    self._submit(context, (number, part), works, call)
                 except NpuError:
                     # What is in flight may still write to the buffers; the context ends that.
                     self._device.drop(context)
                     raise
+
+    def _submit(
+        self, context: Context, key: tuple[int, int], works: Sequence[Work], call: Call
+    ) -> None:
+        """Run a list. Nothing of XRT's outlives this but what the context keeps: it would keep the
+        hardware context, too.
+        """
+        prepared = self._prepared(context, key, works, call)
+        self._set_values(prepared, works, call)
+        prepared.runs.run(self._timeout_ms)
 
     def _integers(self, name: str | None, call: Call) -> Sequence[int]:
         """The elements of an index operand, from the host's memory."""
@@ -297,15 +332,13 @@ class NpuProgram:
         if prepared is None:
             prepared = kept[key] = self._prepare(context, works, call)
             return prepared
-        for run, work in enumerate(works):
-            for position, name in enumerate(work.operands):
-                if self._uses.moves(name):
-                    prepared.runs.change(run, position, self._argument(name, call))
+        for run, position, name in prepared.moving:
+            prepared.runs.change(run, position, self._argument(name, call))
         return prepared
 
     def _prepare(self, context: Context, works: Sequence[Work], call: Call) -> Prepared:
-        prepared = Prepared(context.run_list(), [], [])
-        for work in works:
+        prepared = Prepared(context.run_list(), {}, {}, [])
+        for run, work in enumerate(works):
             assert work.artifact is not None
             name = kernel_name(work.artifact)
             values = self._values(work, call)
@@ -313,8 +346,14 @@ class NpuProgram:
             instructions = context.instructions(name, words, shared=not work.values)
             arguments = [self._argument(operand, call) for operand in work.operands]
             prepared.runs.add(context.kernel(name), instructions, arguments)
-            prepared.instructions.append(instructions)
-            prepared.values.append(values)
+            if work.values:
+                prepared.instructions[run] = instructions
+                prepared.values[run] = values
+            prepared.moving += [
+                (run, position, operand)
+                for position, operand in enumerate(work.operands)
+                if self._uses.moves(operand)
+            ]
         return prepared
 
     def _argument(self, name: str, call: Call) -> object:
@@ -327,11 +366,10 @@ class NpuProgram:
 
     def _set_values(self, prepared: Prepared, works: Sequence[Work], call: Call) -> None:
         """Put the per-call values into the instructions."""
-        for run, work in enumerate(works):
-            if not work.values:
-                continue
+        for run, before in prepared.values.items():
+            work = works[run]
             values = self._values(work, call)
-            if values == prepared.values[run]:
+            if values == before:
                 continue
             assert work.artifact is not None
             words = work.artifact.words(dict(zip(work.values, values, strict=True)))
@@ -368,6 +406,7 @@ class Uses:
         npu: roots that the NPU reads or writes.
         host: roots that a step of the host reads.
         npu_outputs: numbers of the outputs that live in a buffer of the NPU's.
+        repeatable: (input, output) numbers of states of which the host writes a part, in place.
         bring: for each step of the host, by id, the roots that the NPU has newer contents of.
         send: for each, the roots that it writes and the NPU sees.
     """
@@ -385,6 +424,15 @@ class Uses:
         self.npu_outputs = {
             plan.homes[root].index for root in self.npu if plan.homes[root].kind is Kind.OUTPUT
         }
+        self.repeatable = {
+            (given, made)
+            for given, made in plan.pairs
+            if all(
+                work.step.op == "SliceScatter"
+                for work in plan.work
+                if any(self._is_output(name, made) for name in work.step.outputs)
+            )
+        }
         self.bring: dict[int, list[str]] = {}
         self.send: dict[int, list[str]] = {}
         newer: set[str] = set()
@@ -401,6 +449,10 @@ class Uses:
     def moves(self, name: str) -> bool:
         """Whether a value may be elsewhere at each call."""
         return self._plan.homes[self._root(name)].kind in (Kind.INPUT, Kind.OUTPUT)
+
+    def _is_output(self, name: str, number: int) -> bool:
+        home = self._plan.homes[self._root(name)]
+        return home.kind is Kind.OUTPUT and home.index == number
 
     def _root(self, name: str) -> str:
         return self._plan.lowering.resolve(name)[0]

@@ -29,7 +29,7 @@ from onnx_iron.provider.specs import Array
 OPCODE = 3
 FIRST_BUFFER = 3
 
-_DONE, _TIMED_OUT = 0, 1
+_DONE, _TIMED_OUT, _FAILED, _NO_WAIT = range(4)
 _REASON_BYTES = 1024
 
 
@@ -145,6 +145,11 @@ class Context:
         """An empty run list."""
         return RunList(load_pyxrt().runlist(self._hardware))
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was given back."""
+        return self._hardware is None
+
     def close(self) -> None:
         """Give the hardware context back."""
         self.kept.clear()
@@ -195,13 +200,9 @@ class RunList:
             self._handle.execute()
         except RuntimeError as error:
             raise ContextLostError(f"NPU: submitting {len(self)} runs failed: {error}") from None
-        reason = ctypes.create_string_buffer(_REASON_BYTES)
-        # pybind11 keeps the C++ object's address right behind Python's own header.
-        address = ctypes.c_void_p.from_address(id(self._handle) + object.__basicsize__)
-        state = library().onnx_iron_npu_wait(address, timeout_ms, reason, _REASON_BYTES)
+        state, text = self._wait(timeout_ms)
         if state == _DONE:
             return
-        text = reason.value.decode("utf-8", "replace")
         if state == _TIMED_OUT or "TIMEOUT" in text:
             given = f" within timeout_ms, {timeout_ms}" if state == _TIMED_OUT else ""
             raise NpuTimeoutError(
@@ -210,6 +211,21 @@ class RunList:
         if "ABORT" in text:
             raise ContextLostError(f"NPU: the hardware context was lost ({text})")
         raise NpuError(f"NPU: a run failed ({text})")
+
+    def _wait(self, timeout_ms: int) -> tuple[int, str]:
+        """Wait for the runs; what happened, and XRT's words."""
+        reason = ctypes.create_string_buffer(_REASON_BYTES)
+        # pybind11 keeps the C++ object's address right behind Python's own header.
+        address = ctypes.c_void_p.from_address(id(self._handle) + object.__basicsize__)
+        state = int(library().onnx_iron_npu_wait(address, timeout_ms, reason, _REASON_BYTES))
+        if state != _NO_WAIT:
+            return state, reason.value.decode("utf-8", "replace")
+        # Another XRT than the ones known: its Python module waits, for as long as the driver does.
+        try:
+            self._handle.wait()
+        except RuntimeError as error:
+            return _FAILED, str(error)
+        return _DONE, ""
 
 
 class Device:
@@ -249,14 +265,18 @@ class Device:
         Raises:
             NpuError: none can be had.
         """
-        context = self._take(image)
-        try:
-            with context.lock:
-                yield context
-        finally:
-            with self._changed:
-                context.users -= 1
-                self._changed.notify_all()
+        while True:
+            context = self._take(image)
+            try:
+                with context.lock:
+                    if not context.closed:
+                        yield context
+                        return
+            finally:
+                with self._changed:
+                    context.users -= 1
+                    self._changed.notify_all()
+            # Whoever had it before gave it up; the next one is another.
 
     def drop(self, context: Context) -> None:
         """Give up a context that is in use; nobody gets it any more."""

@@ -6,7 +6,8 @@
 XRT, its NPU driver plug-in and pyxrt are packages of Debian sid. The folder is made once (by
 debootstrap, as root, in about two minutes) and kept in the user's cache; its name is a hash of what
 is in it. A run mounts the checkout read-only, builds the project's library and the simulated driver
-in the folder, and starts the command with the driver preloaded under the unmodified XRT.
+in the folder, and starts the command with the driver preloaded under the unmodified XRT. Where the
+environment variable ONNX_IRON_LIBRARY names a library, it is used as it is.
 
 Exit code: the command's; 77 where the folder can't be made here, which counts as skipped.
 """
@@ -32,7 +33,7 @@ PACKAGES = (
     *("python3", "python3-venv", "python3-xrt"),
     *("libxrt2", "libxrt-npu2", "libxrt-utils", "libxrt-utils-npu"),
 )
-WHEELS = ("hypothesis", "ml_dtypes", "numpy", "onnx", "onnxruntime", "pytest", "rich")
+WHEELS = ("gguf", "hypothesis", "ml_dtypes", "numpy", "onnx", "onnxruntime", "pytest", "rich")
 
 SKIPPED = 77
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -42,6 +43,7 @@ SOURCE, PYTHON, BUILDS = (
     Path("/opt/venv/bin/python"),
     Path("/var/cache/npu"),
 )
+GIVEN_LIBRARY = Path("/opt/libonnx_iron.so")
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 # What a command keeps of the caller's environment.
@@ -99,14 +101,15 @@ def make(address: str | None) -> Path:
     with locked(folder.with_suffix(".lock")):
         if (folder / "complete").is_file():
             return folder
-        if shutil.which("debootstrap") is None:
+        debootstrap = shutil.which("debootstrap", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+        if debootstrap is None:
             raise NotHereError("debootstrap is not installed; apt install debootstrap")
         address = address or mirror()
         say(f"making {folder} ({len(PACKAGES)} packages of Debian {SUITE}, {len(WHEELS)} wheels)")
         shutil.rmtree(folder, ignore_errors=True)
         step(
             [
-                *("debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}"),
+                *(debootstrap, "--variant=minbase", f"--include={','.join(PACKAGES)}"),
                 *(SUITE, str(folder), address),
             ]
         )
@@ -159,8 +162,15 @@ def run(folder: Path, target: str, command: Sequence[str]) -> int:
     for name in DEVICES:
         node = folder / "dev" / name
         lines += [f"touch {quoted(node)}", *bind(Path("/dev") / name, node, make=False)]
-    inside = [str(PYTHON), str(SOURCE / "tests/npu/chroot.py"), "inside", "--target", target, "--"]
-    lines.append(f"exec chroot {quoted(folder)} {shlex.join([*inside, *command])}")
+    inside = [str(PYTHON), str(SOURCE / "tests/npu/chroot.py"), "inside", "--target", target]
+    named = os.environ.get("ONNX_IRON_LIBRARY")
+    if named:
+        shown = folder / GIVEN_LIBRARY.relative_to("/")
+        lines += [f"touch {quoted(shown)}", *bind(Path(named).resolve(), shown, make=False)]
+        inside += ["--library", str(GIVEN_LIBRARY)]
+    # Another checkout's objects may be newer than this one's sources, and of others.
+    inside += ["--builds", hashlib.sha256(str(CHECKOUT).encode()).hexdigest()[:12]]
+    lines.append(f"exec chroot {quoted(folder)} {shlex.join([*inside, '--', *command])}")
     script = "\n".join(["set -eu", *lines])
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
     environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8"}
@@ -188,7 +198,7 @@ def quoted(path: Path) -> str:
     return shlex.quote(str(path))
 
 
-def inside(target: str, command: Sequence[str]) -> int:
+def inside(target: str, builds: Path, library: Path | None, command: Sequence[str]) -> int:
     """What a run does once it is in the folder: the machine, the builds, then the command."""
     sys.path.insert(0, str(SOURCE / "tests/npu"))
     from simulator import sysfs
@@ -196,10 +206,10 @@ def inside(target: str, command: Sequence[str]) -> int:
     sysfs.build(Path("/sys"), target)
     sysfs.build_node(Path("/dev/accel/accel0"))
     Path("/dev/shm").mkdir()
-    BUILDS.mkdir(exist_ok=True)
-    with locked(BUILDS / "lock"):
-        driver = build(SOURCE / "tests/npu/simulator", "driver", "libnpu_driver.so")
-        library = build(SOURCE, "project", "libonnx_iron.so")
+    builds.mkdir(parents=True, exist_ok=True)
+    with locked(builds / "lock"):
+        driver = build(SOURCE / "tests/npu/simulator", builds / "driver", "libnpu_driver.so")
+        library = library or build(SOURCE, builds / "project", "libonnx_iron.so")
         kernels, interpreter = designs(target)
     os.chdir(SOURCE)
     environment = {
@@ -251,9 +261,8 @@ def designs(target: str) -> tuple[str, str]:
     return kernels, interpreter
 
 
-def build(source: Path, name: str, library: str) -> Path:
+def build(source: Path, folder: Path, library: str) -> Path:
     """Build a CMake project, as far as it changed; returns the library."""
-    folder = BUILDS / name
     for command in (
         ["cmake", "-G", "Ninja", "-S", str(source), "-B", str(folder)],
         ["cmake", "--build", str(folder)],
@@ -285,6 +294,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("action", choices=("make", "run", "path", "inside"))
     parser.add_argument("--mirror", metavar="URL", help="of Debian; by default the one apt uses")
+    # What a run tells itself.
+    parser.add_argument("--builds", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--library", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--target", choices=("npu1", "npu2"), default="npu2")
     arguments, command = split(sys.argv[1:])
     given = parser.parse_args(arguments)
@@ -294,7 +306,7 @@ def main() -> int:
         print(home())
         return 0
     if given.action == "inside":
-        return inside(given.target, command)
+        return inside(given.target, BUILDS / given.builds, given.library, command)
     try:
         folder = make(given.mirror)
     except NotHereError as error:

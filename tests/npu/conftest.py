@@ -9,6 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``pytest tests/npu --npu`` also runs what needs a real NPU."""
+    parser.addoption("--npu", action="store_true", help="run tests on this machine's NPU")
+
+
 HOW = "runs on the simulated NPU: python tests/npu/chroot.py run -- pytest tests/npu"
 
 

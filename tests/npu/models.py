@@ -45,15 +45,17 @@ class ShortConv(Graph):
 
 
 def export_short_conv(
-    folder: Path, width: int = WIDTH, dtype: Any = BFLOAT16, **names: Any
+    folder: Path, width: int = WIDTH, dtype: Any = BFLOAT16, **options: Any
 ) -> Path:
-    """Write its prefill and decode models; inputs, outputs and the state are of the same dtype."""
+    """Write its prefill and decode models; inputs, outputs and the state are of the weights' dtype
+    where the options of ``export`` don't say otherwise.
+    """
     graph = ShortConv(width, CHUNK, dtype)
     versions = {
         "prefill": graph.trace(x=((CHUNK, width), dtype)),
         "decode": graph.trace(x=((1, width), dtype)),
     }
-    export(versions, folder, io_dtype=None, state_dtype=None, **names)
+    export(versions, folder, **{"io_dtype": None, "state_dtype": None, **options})
     return folder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -175,7 +176,7 @@ def test_a_refused_buffer_says_how_big_it_was(driver: Any, device: Device) -> No
 def test_contexts_used_longest_ago_make_room(driver: Any, device: Device, tmp_path: Path) -> None:
     made = built(design(Add(), (SHAPE, BFLOAT16), (SHAPE, BFLOAT16)))
     limit = device.target.contexts
-    part = Part("add", made.pdi, 3, len(made.design.columns))
+    part = Part("add", made.pdi, 3)
     paths = [tmp_path / f"{i}.xclbin" for i in range(limit + 3)]
     made_before = driver.counters()["contexts_made"]
     for path in paths:
@@ -188,6 +189,35 @@ def test_contexts_used_longest_ago_make_room(driver: Any, device: Device, tmp_pa
     with device.context(paths[-1]):
         pass
     assert driver.counters()["contexts_made"] == counted["contexts_made"], "it was still there"
+
+
+def test_more_threads_than_contexts_take_turns(driver: Any, device: Device, tmp_path: Path) -> None:
+    made = built(design(Add(), (SHAPE, BFLOAT16), (SHAPE, BFLOAT16)))
+    name = artifacts.kernel_name(made)
+    paths = [tmp_path / f"{i}.xclbin" for i in range(device.target.contexts + 3)]
+    for path in paths:
+        build_image([Part(name, made.pdi, 3)], device.target, path)
+    results: list[bool] = []
+
+    def once(context: Context) -> None:
+        bench = Bench(device, context, made)
+        bench.fill(2)
+        bench.runs.run(1000)
+        bench.y.from_device()
+        results.append(bool((view(bench.y) == 4).all()))
+
+    def work(path: Path) -> None:
+        for _ in range(5):
+            with device.context(path) as context:
+                once(context)
+
+    threads = [threading.Thread(target=work, args=(path,)) for path in paths]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert results == [True] * 5 * len(paths)
+    assert driver.counters()["contexts_live"] <= device.target.contexts
 
 
 def test_a_context_that_others_hold_is_waited_for_or_refused(driver: Any, device: Device) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -203,8 +204,6 @@ def test_a_hang_without_a_timeout_ends_when_the_driver_gives_up(driver: Any, con
 
 
 def test_other_threads_go_on_while_the_npu_works(driver: Any, conv: Path) -> None:
-    import threading
-
     pair = Pair(conv, timeout_ms="500")
     pair.step()
     driver.fault("hang")
@@ -220,6 +219,37 @@ def test_other_threads_go_on_while_the_npu_works(driver: Any, conv: Path) -> Non
         time.sleep(0.01)
     assert counted > 10, "Python's lock is not held while the NPU is waited for"
     pair.step()
+
+
+def test_threads_that_share_a_context_survive_its_loss(driver: Any, conv: Path) -> None:
+    """Four sessions have their designs in one image, so in one context; calls fail in between."""
+    pairs = [
+        (
+            onnx_iron.Session(conv, device="npu", provider_options={"fallback": "cpu"}),
+            onnx_iron.Session(conv, device="cpu"),
+        )
+        for _ in range(4)
+    ]
+    wrong: list[str] = []
+
+    def work(npu: onnx_iron.Session, cpu: onnx_iron.Session) -> None:
+        for step in range(40):
+            made, expected = run(npu, step), run(cpu, step)
+            if not np.allclose(made, expected, atol=TOLERANCE):
+                wrong.append(f"step {step}: {np.abs(made - expected).max()}")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)
+        threads = [threading.Thread(target=work, args=pair) for pair in pairs]
+        for thread in threads:
+            thread.start()
+        for fault in ("error", "context_lost", "submission", "context") * 10:
+            driver.fault(fault)
+            time.sleep(0.002)
+        for thread in threads:
+            thread.join()
+    assert not wrong, wrong
+    assert driver.counters()["contexts_live"] <= 16
 
 
 def test_a_session_alive_at_exit_and_the_counters_of_a_process(

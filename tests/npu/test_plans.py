@@ -1,0 +1,157 @@
+"""What the NPU would be given, planned without one: segments, states, refusals, artifacts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from models import build_for, export_short_conv, export_small_llama
+
+from onnx_iron.kernels.designs import Device
+from onnx_iron.provider.npu.artifacts import SIMULATOR_MAGIC, Artifact, images
+from onnx_iron.provider.npu.build import plans_of
+from onnx_iron.provider.npu.image import MOST_DESIGNS
+from onnx_iron.provider.npu.plan import Kind, Plan
+
+DEVICES = list(Device)
+
+
+@pytest.fixture(scope="module")
+def conv(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export_short_conv(tmp_path_factory.mktemp("conv"))
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export_small_llama(tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("ONNX_IRON_CACHE", str(tmp_path / "cache"))
+    from onnx_iron.provider.npu.artifacts import artifact
+
+    artifact.cache_clear()
+    return tmp_path / "cache"
+
+
+def planned(path: Path, device: Device = Device.NPU2) -> Plan:
+    (plan,) = plans_of(path, device, True)
+    return plan
+
+
+def segments(plan: Plan) -> list[tuple[str, list[str]]]:
+    return [
+        ("npu" if segment.on_npu else "host", [work.step.op for work in segment.work])
+        for segment in plan.segments
+    ]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_a_short_convolution_is_one_segment(conv: Path, device: Device, role: str) -> None:
+    plan = planned(conv / f"{role}.onnx", device)
+    ((where, ops),) = segments(plan)
+    assert where == "npu"
+    product = "GEMM" if role == "prefill" else "GEMV"
+    assert sorted(ops) == sorted(["RMSNorm", *[product] * 4, "Mul", "CausalConv1d", "Mul", "Add"])
+    # The filter replaces its state: nothing of it is updated in place.
+    assert not plan.updates
+    assert len(plan.pairs) >= 1
+
+
+def test_runs_of_one_design_are_side_by_side(conv: Path) -> None:
+    ((_, ops),) = segments(planned(conv / "decode.onnx"))
+    assert ops == ["RMSNorm", *["GEMV"] * 3, "Mul", "CausalConv1d", "Mul", "GEMV", "Add"]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_chunk_of_a_llama_is_one_segment_too(llama: Path, device: Device) -> None:
+    plan = planned(llama / "prefill.onnx", device)
+    assert [where for where, _ in segments(plan)] == ["host", "npu", "host"]
+    # The last valid row is taken as a row, though the model takes it from the flattened matrix.
+    assert "Div" in segments(plan)[0][1]
+    assert "Narrow" in segments(plan)[1][1]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_llama_decodes_in_one_segment_between_the_hosts(llama: Path, device: Device) -> None:
+    plan = planned(llama / "decode.onnx", device)
+    assert [where for where, _ in segments(plan)] == ["host", "npu", "host"]
+    assert segments(plan)[0][1] == ["Narrow", "Cast"], "the angles, in bfloat16 for the kernel"
+    assert segments(plan)[2][1] == ["Cast"], "the logits"
+    assert len(plan.updates) == 4, "keys and values of two layers, in place"
+
+
+def test_arena_places_do_not_overlap_while_they_live(llama: Path) -> None:
+    plan = planned(llama / "prefill.onnx")
+    work = plan.work
+    spans: dict[str, tuple[int, int, int, int]] = {}
+    for position, item in enumerate(work):
+        for name in (*item.step.inputs, *item.step.outputs):
+            if name is None:
+                continue
+            root = plan.lowering.resolve(name)[0]
+            home = plan.homes[root]
+            if home.kind is Kind.ARENA:
+                end = home.offset + plan.lowering.specs[root].bytes
+                first = spans.get(root, (position,))[0]
+                spans[root] = first, position, home.offset, end
+                assert end <= plan.arena_bytes
+    alive = list(spans.values())
+    for i, (first, last, begin, end) in enumerate(alive):
+        for other_first, other_last, other_begin, other_end in alive[i + 1 :]:
+            together = first <= other_last and other_first <= last
+            assert not (together and begin < other_end and other_begin < end)
+
+
+def test_refused_steps_say_why_and_stay_with_the_host(tmp_path: Path) -> None:
+    odd = planned(export_short_conv(tmp_path / "odd", width=72) / "decode.onnx")
+    reasons = {work.step.op: work.reason for work in odd.work if not work.on_npu}
+    assert "no multiple of 32 lanes" in reasons["RMSNorm"]
+    assert "K 72 is no multiple of 64" in reasons["GEMV"]
+    plain = export_short_conv(tmp_path / "plain", dtype=np.dtype(np.float32))
+    assert not any(work.on_npu for work in planned(plain / "decode.onnx").work)
+
+
+def test_artifacts_are_built_once_and_named_by_content(conv: Path, cache: Path) -> None:
+    plan = planned(conv / "decode.onnx")
+    made = {work.artifact.key: work.artifact for work in plan.work if work.artifact is not None}
+    assert len(made) == 5, "four products of one shape are one design"
+    assert not any(artifact.built for artifact in made.values())
+    again = {work.artifact.key for work in planned(conv / "decode.onnx").work if work.artifact}
+    assert again == set(made)
+    other = {work.artifact.key for work in planned(conv / "prefill.onnx").work if work.artifact}
+    assert not other & set(made), "other shapes are other designs"
+
+
+def test_an_image_takes_so_many_designs_and_no_more() -> None:
+    def artifact(number: int) -> Any:
+        return Artifact(str(number), None, Path(), True)  # type: ignore[arg-type]
+
+    many = [artifact(n % 70) for n in range(200)]
+    groups = images(many)
+    assert [len(group) for group in groups] == [MOST_DESIGNS, MOST_DESIGNS, 70 - 2 * MOST_DESIGNS]
+    assert [made.key for group in groups for made in group] == [str(n) for n in range(70)]
+
+
+def test_simulated_instructions_carry_the_values(llama: Path, cache: Path) -> None:
+    from onnx_iron.provider.npu.artifacts import build_simulated
+
+    plan = planned(llama / "decode.onnx")
+    scatter = next(work for work in plan.work if work.step.op == "SliceScatter")
+    assert scatter.artifact is not None
+    build_simulated(scatter.artifact)
+    words = scatter.artifact.words({"start": 7})
+    assert words.startswith(SIMULATOR_MAGIC)
+    assert words[-4:] == (7).to_bytes(4, "little")
+
+
+def test_build_needs_xclbinutil_or_says_so(conv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from onnx_iron.provider.npu import image
+
+    monkeypatch.setattr(image, "find_tool", lambda: None)
+    with pytest.raises(FileNotFoundError, match="xclbinutil is not installed; it comes with XRT"):
+        build_for(conv, "npu2")

@@ -1,0 +1,299 @@
+"""The commands build-kernels, doctor and estimate, and the toolchain's seam, without an NPU."""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from models import export_short_conv
+from simulator import sysfs
+
+from onnx_iron.kernels.designs import Design, Device, design_for
+from onnx_iron.kernels.designs.interpreter import encode
+from onnx_iron.provider.npu import examine, toolchain
+from onnx_iron.provider.npu.artifacts import addresses, artifact
+from onnx_iron.provider.npu.image import TARGETS, Part, build_image, find_tool
+from onnx_iron.tools import estimate
+from onnx_iron.tools.main import main
+
+
+@pytest.fixture(scope="module")
+def conv(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export_short_conv(tmp_path_factory.mktemp("conv"))
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("ONNX_IRON_CACHE", str(tmp_path / "cache"))
+    artifact.cache_clear()
+    return tmp_path / "cache"
+
+
+needs_xclbinutil = pytest.mark.skipif(find_tool() is None, reason="needs XRT's xclbinutil")
+
+
+# -- build-kernels --------------------------------------------------------------------------
+
+
+@needs_xclbinutil
+def test_build_kernels_builds_each_design_once(conv: Path, capsys: Any) -> None:
+    command = ["build-kernels", str(conv), "--target", "npu2", "--simulator", "--jobs", "2"]
+    assert main(command) == 0
+    first = capsys.readouterr()
+    images = first.out.splitlines()
+    assert len(images) == 2
+    assert all(Path(image).is_file() for image in images)
+    assert "10 distinct, of 18 runs" in first.err
+    assert main(command) == 0
+    again = capsys.readouterr()
+    assert again.out == first.out
+    assert "were there │ 10" in again.err
+
+
+@needs_xclbinutil
+def test_without_the_toolchain_the_message_says_what_to_install(conv: Path, capsys: Any) -> None:
+    assert main(["build-kernels", str(conv), "--target", "npu1"]) == 1
+    text = capsys.readouterr().err
+    assert "mlir-aie 1.4.0" in text
+    assert "Peano" in text
+    assert "install them with pip here, then run the command again" in text
+
+
+def test_a_model_that_is_not_there(tmp_path: Path, capsys: Any) -> None:
+    assert main(["build-kernels", str(tmp_path / "no.onnx"), "--target", "npu2"]) == 1
+    assert "no.onnx is not there" in capsys.readouterr().err
+
+
+# -- estimate -------------------------------------------------------------------------------
+
+
+def test_estimate_counts_and_predicts(conv: Path, capsys: Any) -> None:
+    assert main(["estimate", str(conv / "decode.onnx"), "--target", "npu2"]) == 0
+    text = capsys.readouterr().out
+    # 9 runs, all but the repeated products of another design than the run before.
+    assert "a dispatch a node:          9 submissions" in text
+    assert "a run list a subgraph:      1 submissions" in text
+    assert "Nothing here was measured on an NPU" in text
+    assert "50 GB/s (assumed)" in text
+
+
+def test_estimated_times_are_what_the_costs_add_up_to(conv: Path) -> None:
+    from onnx_iron.provider.npu.build import plans_of
+
+    plans = plans_of(conv / "decode.onnx", Device.NPU2, False)
+    made = estimate.estimate(plans, 14.7e12, 50e9)
+    total = made.total
+    assert total.runs == 9
+    assert total.designs == 5
+    assert made.each_us == pytest.approx(9 * 52.5 + made.switches * 39 + total.busy_us)
+    assert made.list_us == pytest.approx(9 * 33 + made.switches * 39 + total.busy_us)
+    products = made.lines["GEMV"]
+    assert products.flops == 4 * 2 * 128 * 128
+    assert products.bytes == 4 * 2 * (128 * 128 + 128 + 128)
+
+
+@pytest.mark.parametrize(("runs", "expected"), [(1, 56), (8, 33), (100, 33), (4.5, 44.5)])
+def test_a_run_in_a_list_costs_less(runs: int, expected: float) -> None:
+    assert estimate.in_list_us(runs) == pytest.approx(expected)
+
+
+def test_a_bandwidth_is_a_number(capsys: Any) -> None:
+    with pytest.raises(SystemExit):
+        main(["estimate", "model.onnx", "--target", "npu2", "--bandwidth", "-1"])
+    assert "'-1' is not a number above 0" in capsys.readouterr().err
+
+
+# -- doctor ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["npu1", "npu2"])
+def test_doctor_sees_the_machine(tmp_path: Path, target: str) -> None:
+    sysfs.build(tmp_path / "sys", target)
+    (tmp_path / "dev/accel").mkdir(parents=True)
+    (tmp_path / "dev/accel/accel0").write_bytes(b"")
+    device = examine.find_device(tmp_path)
+    assert f"target {target}" in examine.npu(device).found
+    assert examine.driver(tmp_path).good
+    assert examine.firmware(device).found == "1.1.2.65"
+    assert examine.node(tmp_path).good
+
+
+def test_doctor_says_what_is_missing(tmp_path: Path) -> None:
+    found = {finding.what: finding for finding in list(examine.examine(tmp_path))[:4]}
+    assert not any(finding.good for finding in found.values())
+    assert "modprobe amdxdna" in str(found["driver"])
+    assert "linux-firmware" in str(found["firmware"])
+    assert str(found["NPU"]).startswith("MISSING NPU")
+
+
+def test_a_driver_that_refused_the_firmware(tmp_path: Path) -> None:
+    sysfs.build(tmp_path / "sys", "npu2")
+    device = examine.find_device(tmp_path)
+    assert device is not None
+    (device / "fw_version").unlink()
+    found = examine.firmware(device)
+    assert not found.good
+    assert "dmesg | grep amdxdna" in str(found)
+
+
+@pytest.mark.parametrize(("limit", "good"), [(-1, True), (8 << 20, False), (2 << 30, True)])
+def test_the_memlock_limit(monkeypatch: pytest.MonkeyPatch, limit: int, good: bool) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert examine.memory_limit(limit).good is good
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert examine.memory_limit(limit).good
+
+
+def test_a_user_without_permission_is_told_the_group(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "dev/accel").mkdir(parents=True)
+    (tmp_path / "dev/accel/accel0").write_bytes(b"")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    found = examine.node(tmp_path)
+    assert not found.good
+    assert "usermod -aG render" in found.remedy
+
+
+@pytest.mark.skipif("ONNX_IRON_NPU_SIMULATOR" in os.environ, reason="there is an NPU here")
+def test_doctor_fails_where_there_is_no_npu(capsys: Any) -> None:
+    assert main(["doctor"]) == 1
+    printed = capsys.readouterr()
+    assert "onnxruntime" in printed.out
+    assert "the NPU can't be used" in printed.err
+
+
+@pytest.mark.skipif("ONNX_IRON_NPU_SIMULATOR" not in os.environ, reason="there is no NPU here")
+def test_doctor_is_content_with_the_simulated_npu(capsys: Any) -> None:
+    assert main(["doctor"]) == 0
+    assert "simulated, XRT" in capsys.readouterr().out
+
+
+# -- the toolchain's seam -------------------------------------------------------------------
+
+
+def a_design() -> Design:
+    import numpy as np
+
+    from onnx_iron.dtypes import BFLOAT16
+    from onnx_iron.operators.slices import SliceScatter
+
+    op = SliceScatter.from_attributes({"axis": 0})
+    specs = (((64, 128), BFLOAT16), ((4, 128), BFLOAT16), ((), np.dtype(np.int32)))
+    made = design_for(op, specs, Device.NPU2)
+    assert isinstance(made, Design)
+    return made
+
+
+def instructions(places: list[tuple[int, int]]) -> bytes:
+    """A stream with address patches as mlir-aie writes them, and other words around."""
+    words = [0x06030100, 0x104, len(places), 0]
+    for number, offset in places:
+        words += [1, 0, 0x1D000, 48, *range(100, 108)]
+        words += [0x81, 48, 0, 0, 0, 0, 0x1D004, 0, number, 0, offset, 0]
+    return struct.pack(f"<{len(words)}I", *words)
+
+
+def test_addresses_are_found_in_the_instructions() -> None:
+    made = a_design()
+    expected = addresses(made, {"start": 0})
+    places = toolchain.find_places(instructions(expected), made, {"start": 0})
+    assert len(places) == len(expected)
+    moved = addresses(made, {"start": 5})
+    stream = bytearray(instructions(expected))
+    for place, (_, offset) in zip(places, moved, strict=True):
+        struct.pack_into("<I", stream, place, offset)
+    assert bytes(stream) == instructions(moved)
+
+
+def test_instructions_in_another_order_are_refused() -> None:
+    made = a_design()
+    other = addresses(made, {"start": 1})
+    with pytest.raises(toolchain.ToolchainError, match="orders transfers in another way"):
+        toolchain.find_places(instructions(other), made, {"start": 0})
+
+
+@needs_xclbinutil
+def test_a_pdi_comes_out_of_an_xclbin_as_it_went_in(tmp_path: Path) -> None:
+    (tmp_path / "one.pdi").write_bytes(encode(a_design()))
+    tool = find_tool()
+    assert tool is not None
+    part = Part("copy", tmp_path / "one.pdi", 2)
+    build_image([part], TARGETS["npu2"], tmp_path / "out" / "one.xclbin")
+    found = toolchain.extract_pdi(tmp_path / "out" / "one.xclbin", tool)
+    assert found.read_bytes() == encode(a_design())
+    other = Part("other", tmp_path / "one.pdi", 2)
+    build_image([part, other], TARGETS["npu2"], tmp_path / "out" / "two.xclbin")
+    with pytest.raises(toolchain.ToolchainError, match="holds 2 PDIs, expected one"):
+        toolchain.extract_pdi(tmp_path / "out" / "two.xclbin", tool)
+
+
+@needs_xclbinutil
+def test_a_design_goes_through_the_toolchain(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With an aiecc that only hands out files: what is asked of it, and what is kept."""
+    made = artifact(a_design(), False)
+    (tmp_path / "one.pdi").write_bytes(b"configuration")
+    image = tmp_path / "handed.xclbin"
+    build_image([Part("MLIR_AIE", tmp_path / "one.pdi", 2)], TARGETS["npu2"], image)
+    (tmp_path / "handed.insts").write_bytes(instructions(addresses(made.design, {"start": 0})))
+    aiecc = tmp_path / "aiecc"
+    script = f"""#!{sys.executable}
+        import shutil, sys
+        given = dict(a.partition("=")[::2] for a in sys.argv[2:])
+        assert open(sys.argv[1]).read() == "module of start=0"
+        assert set(given) == {{"--peano", "--get-xclbin", "--xclbin-name", "--get-npu-insts",
+                               "--npu-insts-name"}}, given
+        shutil.copyfile({str(image)!r}, given["--xclbin-name"])
+        shutil.copyfile({str(tmp_path / "handed.insts")!r}, given["--npu-insts-name"])
+    """
+    aiecc.write_text(textwrap.dedent(script.replace("#!", "        #!", 1)).strip() + "\n")
+    aiecc.chmod(0o755)
+    monkeypatch.setattr(toolchain, "lower", lambda _, values: f"module of start={values['start']}")
+    tool = find_tool()
+    assert tool is not None
+    tools = toolchain.Toolchain(str(aiecc), tmp_path / "peano", tmp_path / "include", tool)
+    assert not made.built
+    toolchain.build(made, tools)
+    assert made.built
+    assert made.pdi.read_bytes() == b"configuration"
+    assert made.words({"start": 9}) == instructions(addresses(made.design, {"start": 9}))
+    aiecc.write_text("#!/bin/sh\necho error: no route >&2\nexit 1\n")
+    with pytest.raises(toolchain.ToolchainError, match="error: no route"):
+        toolchain.build(made, tools)
+
+
+def test_kernels_are_compiled_for_the_cores(tmp_path: Path) -> None:
+    from onnx_iron.dtypes import BFLOAT16
+    from onnx_iron.operators.silu import SiLU
+
+    made = design_for(SiLU(), (((4, 64), BFLOAT16),), Device.NPU1)
+    assert isinstance(made, Design)
+    compiler = tmp_path / "peano" / "bin" / "clang++"
+    compiler.parent.mkdir(parents=True)
+    compiler.write_text(
+        f"#!{sys.executable}\nimport sys\nopen('log', 'w').write(' '.join(sys.argv[1:]))\n"
+    )
+    compiler.chmod(0o755)
+    tools = toolchain.Toolchain("aiecc", tmp_path / "peano", tmp_path / "include", "xclbinutil")
+    toolchain.compile_kernels(made, tools, tmp_path)
+    log = (tmp_path / "log").read_text()
+    assert "activations.cc -c -std=c++20 -O2 -DNDEBUG" in log
+    assert "--target=aie2-none-unknown-elf -o activations.o" in log
+    compiler.write_text("#!/bin/sh\necho no such header >&2\nexit 3\n")
+    with pytest.raises(toolchain.ToolchainError, match="exit code 3:\nno such header"):
+        toolchain.compile_kernels(made, tools, tmp_path)
+
+
+def test_peano_is_where_its_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert toolchain.find_peano() is None
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "clang++").write_text("")
+    monkeypatch.setenv("PEANO_INSTALL_DIR", str(tmp_path))
+    assert toolchain.find_peano() == tmp_path
