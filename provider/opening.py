@@ -52,8 +52,10 @@ def open_session(
         if EP_NAME in onnxruntime.get_available_providers():
             providers, given = [EP_NAME, "CPUExecutionProvider"], [dict(options), {}]
         else:  # onnxruntime 1.24 knows no plugin by its name
-            devices = [d for d in onnxruntime.get_ep_devices() if d.ep_name == EP_NAME]
-            session_options.add_provider_for_devices(devices, dict(options))
+            # Options that opened a model before have the provider already, and take it once only.
+            if not session_options.has_providers():
+                devices = [d for d in onnxruntime.get_ep_devices() if d.ep_name == EP_NAME]
+                session_options.add_provider_for_devices(devices, dict(options))
             providers = given = None
     try:
         return onnxruntime.InferenceSession(

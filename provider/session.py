@@ -60,7 +60,8 @@ class Session:
             for role, file in model_files(Path(path)).items()
         }
         self._position = 0
-        reports = self.placement().values()
+        # Where nodes run matters on our provider alone; plain onnxruntime may have no record of it.
+        reports = self.placement().values() if provider == "iron" else ()
         # Only our own kernels may write a state over itself, and only within one node of theirs.
         in_place = provider == "iron" and all(report.complete for report in reports)
         states = merged({m.path: m.states for m in self._models.values()})

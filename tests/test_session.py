@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 import onnx_iron
@@ -287,6 +288,15 @@ def test_bfloat16_goes_in_and_comes_out(tmp_path: Path) -> None:
     session.restore(tmp_path / "states")
     for name, array in before.items():
         np.testing.assert_array_equal(session.state(name).view(np.uint16), array.view(np.uint16))
+
+
+@pytest.mark.parametrize("provider", ["iron", "stock"])
+def test_session_options_of_the_callers_own_open_both_models(folder: Path, provider: str) -> None:
+    options = onnxruntime.SessionOptions()
+    for _ in range(2):  # the same options may open another session too
+        session = onnx_iron.Session(folder, provider=provider, session_options=options)
+        session.decode(x=np.ones((1, WIDTH), np.float32))
+        assert session.position == 1
 
 
 def test_a_single_file_is_a_model_too(folder: Path) -> None:

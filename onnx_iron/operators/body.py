@@ -45,8 +45,9 @@ class Body:
         """Add a standard operator's node; returns its output's name, or a list of several."""
         made = [f"{self._prefix}{op_type.lower()}_{len(self.nodes)}"]
         made += [f"{made[0]}.{i}" for i in range(1, outputs)]
-        name = made[0] if self._prefix else ""
-        self.nodes.append(helper.make_node(op_type, inputs, made, name=name, **attributes))
+        # Named in a function too: onnxruntime up to 1.20 names what it fuses after them, and wants
+        # the names to differ.
+        self.nodes.append(helper.make_node(op_type, inputs, made, name=made[0], **attributes))
         return made[0] if outputs == 1 else made
 
     def ints(self, *values: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
@@ -92,11 +93,13 @@ class NpuProgram:
             self._upload(inputs)
             try:
                 self._once(inputs, outputs)
+                return
             except ContextLostError:
-                try:
-                    self._once(inputs, outputs)
-                except ContextLostError as error:
-                    raise NpuError(f"{error}; it was rebuilt once, and lost again") from None
+                pass  # once more, when nothing holds the lost one any longer
+            try:
+                self._once(inputs, outputs)
+            except ContextLostError as error:
+                raise NpuError(f"{error}; it was rebuilt once, and lost again") from None
 
     def close(self) -> None:
         """Give everything back."""
@@ -298,8 +301,10 @@ class NpuProgram:
             with self._device.context(path) as context:
                 try:
                     self._submit(context, (number, part), works, call)
-                except NpuError:
-                    # What is in flight may still write to the buffers; the context ends that.
+                except NpuError as error:
+                    # What is in flight may still write to the buffers; the context ends that, and
+                    # it ends when no frame of the failed call holds a part of it.
+                    traceback.clear_frames(error.__traceback__)
                     self._device.drop(context)
                     raise
 

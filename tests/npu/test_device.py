@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import onnxruntime
 import pytest
-from models import CHUNK, WIDTH, build_for, export_short_conv, export_small_llama
+from npu_models import CHUNK, WIDTH, build_for, export_short_conv, export_small_llama
 
 import onnx_iron
 from onnx_iron.dtypes import BFLOAT16, Array

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from models import WIDTH, build_for, export_short_conv, random
+from npu_models import WIDTH, build_for, export_short_conv, random
 
 import onnx_iron
 from onnx_iron.dtypes import Array
@@ -219,6 +220,30 @@ def test_other_threads_go_on_while_the_npu_works(driver: Any, conv: Path) -> Non
         time.sleep(0.01)
     assert counted > 10, "Python's lock is not held while the NPU is waited for"
     pair.step()
+
+
+def test_a_lost_context_makes_room_for_its_successor(
+    driver: Any, conv: Path, target: str, tmp_path: Path
+) -> None:
+    """All contexts but one are in use by others."""
+    from onnx_iron.provider.npu.image import Part, build_image
+    from onnx_iron.provider.npu.xrt import open_device
+
+    device = open_device()
+    (tmp_path / "any.pdi").write_bytes(b"none")
+    pair = Pair(conv)
+    pair.step()
+    with contextlib.ExitStack() as stack:
+        for number in range(device.target.contexts - 1):
+            path = tmp_path / f"{number}.xclbin"
+            build_image([Part("other", tmp_path / "any.pdi", 3)], device.target, path)
+            stack.enter_context(device.context(path))
+        driver.fault("context_lost", after=3)
+        pair.step()
+        assert driver.counters()["contexts_live"] == device.target.contexts
+        driver.fault("error")
+        pair.failing_step("a run failed")
+        pair.step()
 
 
 def test_threads_that_share_a_context_survive_its_loss(driver: Any, conv: Path) -> None:

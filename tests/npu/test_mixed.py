@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from models import build_for
+from npu_models import build_for
 from onnx import TensorProto, helper
 
 import onnx_iron

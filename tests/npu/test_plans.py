@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from models import build_for, export_short_conv, export_small_llama
+from npu_models import build_for, export_short_conv, export_small_llama
 
 from onnx_iron.kernels.designs import Device
 from onnx_iron.provider.npu.artifacts import SIMULATOR_MAGIC, Artifact, images

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from models import build_for
+from npu_models import build_for
 
 import onnx_iron
 

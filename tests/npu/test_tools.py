@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from models import export_short_conv
+from npu_models import export_short_conv
 from simulator import sysfs
 
 from onnx_iron.kernels.designs import Design, Device, design_for
