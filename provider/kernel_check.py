@@ -7,7 +7,8 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from onnx_iron.provider.library import Attribute, Operand, library
+from onnx_iron.kernels import Attribute, Operand
+from onnx_iron.provider.library import library
 from onnx_iron.provider.lowering import Lowering, Refused, Step
 from onnx_iron.provider.specs import NUMBERS, Spec
 

@@ -133,8 +133,11 @@ def _runner(
             held = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros(port.shape, np.float32))
             buffers[f"output {port.name}"] = held
         binding.bind_ortvalue_output(port.name, held)
-    # The binding holds addresses only: the buffers live as long as the call.
-    return lambda _keep=buffers: session.run_with_iobinding(binding)
+
+    def call(_alive: Any = buffers) -> None:  # the binding holds addresses only
+        session.run_with_iobinding(binding)
+
+    return call
 
 
 def _microseconds(call: Callable[[], Any]) -> float:
