@@ -112,7 +112,7 @@ def weight_buffer(content: Array) -> Buffer:
         NpuError: there is no buffer to be had.
     """
     with _weights_lock:
-        key = content.nbytes, zlib.crc32(content[:_SAMPLE])
+        key = content.nbytes, zlib.crc32(content[:_SAMPLE].tobytes())
         known = _weights.setdefault(key, weakref.WeakSet())
         for buffer in known:
             if np.array_equal(buffer.bytes, content):

@@ -8,9 +8,9 @@
 
 namespace npu_driver {
 
-// A design's bytes are kMagic, its digest, then numbers of 8 bytes: how many buffers it has, the size
-// of each, and the length of what follows, the design as the interpreter reads it. The instructions
-// of a run are kMagic, the digest, and the per-call values.
+// A design's bytes are kMagic, its digest, then numbers of 8 bytes: how many buffers it has, the
+// size of each, and the length of what follows, the design as the interpreter reads it. The
+// instructions of a run are kMagic, the digest, and the per-call values.
 inline constexpr char kMagic[16] = "onnx_iron.sim.1";
 using Digest = std::array<std::byte, 32>;
 

@@ -51,8 +51,7 @@ int query(void* argument) {
     case DRM_AMDXDNA_QUERY_AIE_METADATA:
       return give(info, array());
     case DRM_AMDXDNA_QUERY_AIE_VERSION:
-      return give(info,
-                  amdxdna_drm_query_aie_version{machine().aie_major, machine().aie_minor});
+      return give(info, amdxdna_drm_query_aie_version{machine().aie_major, machine().aie_minor});
     case DRM_AMDXDNA_QUERY_CLOCK_METADATA:
       return give(info, clocks());
     case DRM_AMDXDNA_QUERY_FIRMWARE_VERSION:
