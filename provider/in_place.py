@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from onnx_iron.operators import OPERATORS
 from onnx_iron.provider.lowering import Lowering, Step
 
-# Output and input of the kernels that update a state.
-UPDATES = {"SliceScatter": ((0, 0),), "CausalConv1d": ((1, 2),)}
+# The operators that update a state.
+UPDATES = frozenset(name for name, op in OPERATORS.items() if op.updates)
 
+# The elementwise operators, and the kernels that only standard operators call for.
 ELEMENTWISE = frozenset(
     {
-        *("Abs", "Copy", "Erf", "Exp", "GELU", "Neg", "Reciprocal", "Relu", "SiLU", "Sigmoid"),
-        *("Sqrt", "Tanh"),
-        *("Add", "Div", "Max", "Min", "Mod", "Mul", "Pow", "Sub", "Where"),
+        *(name for name, op in OPERATORS.items() if op.elementwise),
+        *("Abs", "Erf", "Exp", "Neg", "Reciprocal", "Relu", "Sigmoid", "Sqrt", "Tanh"),
+        *("Max", "Min", "Mod", "Pow", "Where"),
     }
 )
 
@@ -19,7 +21,10 @@ ELEMENTWISE = frozenset(
 def candidates(step: Step, output: int, lowering: Lowering) -> list[int]:
     """The inputs whose bytes the output may take: of its size, and read by no other operand."""
     if step.op in UPDATES:
-        inputs = [given for made, given in UPDATES[step.op] if made == output]
+        operator = OPERATORS[step.op]
+        names = [declared.name for declared in operator.inputs]
+        made = operator.outputs[output]
+        inputs = [names.index(given) for given, taken in operator.updates if taken == made]
     elif step.op in ELEMENTWISE:
         inputs = list(range(len(step.inputs)))
     else:

@@ -360,11 +360,35 @@ def test_a_dimension_that_is_not_known_is_left_open() -> None:
 # -- what is checked at the call -------------------------------------------------------------
 
 CALLS: list[tuple[str, dict[str, Any], dict[str, tuple[int, ...]], dict[str, int], str]] = [
-    ("Narrow", {"length": 2}, {"x": (4,)}, {"start": 3}, "start is 3, expected 0..2"),
-    ("Narrow", {"length": 2}, {"x": (4,)}, {"start": -1}, "start is -1, expected 0..2"),
+    (
+        "Narrow",
+        {"length": 2},
+        {"x": (4,)},
+        {"start": 3},
+        "start is 3 and rows 2, expected 0 <= start <= 2",
+    ),
+    (
+        "Narrow",
+        {"length": 2},
+        {"x": (4,)},
+        {"start": -1},
+        "start is -1 and rows 2, expected 0 <= start <= 2",
+    ),
     ("Narrow", {"length": 2}, {"x": (4,)}, {"start": 0, "rows": 3}, "rows is 3, expected 0..2"),
-    ("Narrow", {"length": 2}, {"x": (4,)}, {"start": 4, "rows": 1}, "start is 4, expected 0..3"),
-    ("SliceScatter", {}, {"x": (4,), "src": (2,)}, {"start": 3}, "start is 3, expected 0..2"),
+    (
+        "Narrow",
+        {"length": 2},
+        {"x": (4,)},
+        {"start": 4, "rows": 1},
+        "start is 4 and rows 1, expected 0 <= start <= 3",
+    ),
+    (
+        "SliceScatter",
+        {},
+        {"x": (4,), "src": (2,)},
+        {"start": 3},
+        "start is 3 and rows 2, expected 0 <= start <= 2",
+    ),
     (
         "SliceScatter",
         {},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,6 @@ from onnx_iron.tools.options import Subparsers
 
 if TYPE_CHECKING:
     from onnx_iron.provider.npu.plan import Plan, Work
-    from onnx_iron.provider.specs import Shape
 
 # Microseconds on Strix, as others published them in the repositories of mlir-aie (a run of its own)
 # and xdna-driver (one run in a list, and each of eight). Another design than before: 39.
@@ -175,52 +174,24 @@ def in_list_us(runs: int) -> float:
 
 def cost(plan: Plan, work: Work, flops: float, bandwidth: float) -> Line:
     """A run's bytes and operations, and how long the array is busy with them."""
+    from onnx_iron.provider.iron_ops import declared
+    from onnx_iron.provider.kernel_check import freeze
+
     specs = plan.lowering.specs
-    inputs = [None if name is None else specs[name].shape for name in work.step.inputs]
-    outputs = [specs[name].shape for name in work.step.outputs]
+    output = specs[work.step.outputs[0]]
+    operator = declared(work.step.op, freeze(work.step.attributes))
+    shapes = {
+        taken.name: specs[name].shape
+        for taken, name in zip(operator.inputs, work.step.inputs, strict=False)
+        if name is not None
+    }
+    elements = operator.elements_moved(shapes, output.shape)
     moved = sum(specs[name].bytes for name in work.operands)
-    if work.step.op == "SliceScatter":
-        source = work.step.inputs[1]
-        assert source is not None
-        moved = 2 * specs[source].bytes  # the rest of the state stays where it is
-    elif work.step.op in ("Embedding", "Narrow"):
-        moved = 2 * specs[work.step.outputs[0]].bytes
-    count = _OPERATIONS.get(work.step.op, _several(1))(inputs, outputs)
+    if elements is not None:
+        moved = elements * output.dtype.itemsize
+    count = operator.flops(shapes, output.shape)
     busy = max(count / flops, moved / bandwidth)
     return Line(runs=1, bytes=moved, flops=count, busy_us=1e6 * busy)
-
-
-def _product(inputs: Sequence[Shape | None], outputs: Sequence[Shape]) -> int:
-    """Each result is a sum over the inner dimension, which the left operand's last is."""
-    left = inputs[0]
-    assert left is not None
-    return 2 * math.prod(outputs[0]) * left[-1]
-
-
-def _attention(inputs: Sequence[Shape | None], outputs: Sequence[Shape]) -> int:
-    query, key = inputs[0], inputs[1]
-    assert query is not None
-    assert key is not None
-    return 2 * query[0] * query[1] * key[0] * (query[2] + outputs[0][-1])
-
-
-def _convolution(inputs: Sequence[Shape | None], outputs: Sequence[Shape]) -> int:
-    taps = inputs[1]
-    assert taps is not None
-    return 2 * taps[0] * math.prod(outputs[0])
-
-
-def _several(each: int) -> Callable[[Sequence[Shape | None], Sequence[Shape]], int]:
-    return lambda _, outputs: each * math.prod(outputs[0])
-
-
-_OPERATIONS: Mapping[str, Callable[[Sequence[Shape | None], Sequence[Shape]], int]] = {
-    **dict.fromkeys(("GEMV", "GEMM", "ProjectionGEMM"), _product),
-    "Attention": _attention,
-    "CausalConv1d": _convolution,
-    **dict.fromkeys(("Copy", "Embedding", "Narrow", "SliceScatter"), _several(0)),
-    **dict.fromkeys(("RMSNorm", "LayerNorm", "Softmax", "SiLU", "GELU", "RoPE"), _several(4)),
-}
 
 
 def report(name: str, made: Estimate) -> str:

@@ -15,6 +15,7 @@ from onnx_iron.operators.body import Body
 class _Arithmetic(Op):
     a = In()
     b = In()
+    elementwise = True
     cases = (
         Case({"a": (4, 64), "b": (4, 64)}),
         Case({"a": (5, 33), "b": (33,)}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,6 +81,19 @@ class Attention(Op):
             )
         return (query[0], query[1], value[2])
 
+    def check_call(self, shapes: Mapping[str, Shape], values: Mapping[str, Sequence[int]]) -> None:
+        entries = shapes["key"][0]
+        for name, low, high in (("position", 0, entries - 1), ("kv_rows", 1, entries)):
+            for value in values.get(name, ()):
+                if not low <= value <= high:
+                    raise ValueError(
+                        f"{name} is {value}, expected {low}..{high} (key has {entries} rows)"
+                    )
+
+    def flops(self, shapes: Mapping[str, Shape], output: Shape) -> int:
+        rows, heads, width = shapes["query"]
+        return 2 * rows * heads * shapes["key"][0] * (width + output[-1])
+
     def output_bounds(
         self, output: str, operands: Sequence[Operand], shape: Shape
     ) -> dict[int, Value]:
@@ -96,10 +109,8 @@ class Attention(Op):
         kv_rows: int | None = None,
     ) -> Array:
         (T, H, D), (S, G) = query.shape, key.shape[:2]  # noqa: N806
-        if position is not None and not 0 <= position < S:
-            raise ValueError(f"position is {position}, expected 0..{S - 1} (key has {S} entries)")
-        if kv_rows is not None and not 1 <= kv_rows <= S:
-            raise ValueError(f"kv_rows is {kv_rows}, expected 1..{S} (key has {S} entries)")
+        given = {"position": position, "kv_rows": kv_rows}
+        self.check_call({"key": key.shape}, {k: [v] for k, v in given.items() if v is not None})
         scale = np.float32(1 / math.sqrt(D) if self.scale is None else self.scale)
         limit = np.full(T, S if kv_rows is None else kv_rows)
         if self.is_causal:

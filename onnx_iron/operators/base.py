@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import typing
 from collections.abc import Mapping, Sequence
@@ -75,6 +76,14 @@ class Op:
     built_in: ClassVar[tuple[str, ...]] = ()
     # The opset that ``standard`` needs.
     standard_opset: ClassVar[int] = 21
+    # Each output element depends on the input elements at its own place alone.
+    elementwise: ClassVar[bool] = False
+    # It moves elements and computes nothing.
+    moves: ClassVar[bool] = False
+    # Pairs of an input and an output that may be one buffer: a state, updated in place.
+    updates: ClassVar[tuple[tuple[str, str], ...]] = ()
+    # Operations for an element of the first output, about; ``flops`` where it takes more to say.
+    flops_each: ClassVar[int] = 1
     # What only changes speed, by name; a backend may take or leave it.
     tunables: ClassVar[tuple[str, ...]] = ()
     # What its steps are called: the function's name.
@@ -123,6 +132,25 @@ class Op:
     def standard(self, g: Body, *names: Any) -> Any:
         """As ``body``, preferring a newer standard operator made for the purpose."""
         return self.body(g, *names)
+
+    def check_call(self, shapes: Mapping[str, Shape], values: Mapping[str, Sequence[int]]) -> None:
+        """Check the integers that only a call knows.
+
+        Args:
+            shapes: of the inputs that are given, by name.
+            values: the elements of those that hold integers, by name.
+
+        Raises:
+            ValueError: one is out of its range.
+        """
+
+    def flops(self, shapes: Mapping[str, Shape], output: Shape) -> int:
+        """Additions and multiplications of a call, about."""
+        return 0 if self.moves else self.flops_each * math.prod(output)
+
+    def elements_moved(self, shapes: Mapping[str, Shape], output: Shape) -> int | None:
+        """Elements read and written by a call, where that is less than all operands have."""
+        return None
 
     # -- derived ----------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,7 @@ class CausalConv1d(Op):
     activation: str = "none"
     built_in = ("activation",)
     outputs = ("y", "new_state")
+    updates = (("state", "new_state"),)
     standard_opset = 27
     cases = (
         Case({"x": (8, 16), "taps": (3, 16), "state": (2, 16)}),
@@ -75,6 +77,15 @@ class CausalConv1d(Op):
             raise ValueError(f"CausalConv1d.bias is {bias}; x is {x}, so it must be {x[-1:]}")
         return x, state
 
+    def check_call(self, shapes: Mapping[str, Shape], values: Mapping[str, Sequence[int]]) -> None:
+        T = shapes["x"][-2]  # noqa: N806
+        for rows in values.get("rows", ()):
+            if not 0 <= rows <= T:
+                raise ValueError(f"rows is {rows}, expected 0..{T} (x has {T} rows)")
+
+    def flops(self, shapes: Mapping[str, Shape], output: Shape) -> int:
+        return 2 * shapes["taps"][0] * math.prod(output)
+
     def output_bounds(
         self, output: str, operands: Sequence[Operand], shape: Shape
     ) -> dict[int, Value]:
@@ -90,8 +101,7 @@ class CausalConv1d(Op):
     ) -> tuple[Array, Array]:
         T, K = x.shape[-2], taps.shape[0]  # noqa: N806
         rows = T if rows is None else rows
-        if not 0 <= rows <= T:
-            raise ValueError(f"rows is {rows}, expected 0..{T} (x has {T} rows)")
+        self.check_call({"x": x.shape}, {"rows": [rows]})
         window = np.concatenate([state, x], axis=-2)
         wide = widen(window)
         y = wide[..., :T, :] * widen(taps[0])

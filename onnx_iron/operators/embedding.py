@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from onnx_iron.dtypes import Array
@@ -19,6 +20,7 @@ class Embedding(Op):
 
     weight = In()
     ids = In(Kind.INDEX)
+    moves = True
     cases = (
         Case({"weight": (11, 8), "ids": (5,)}),
         Case({"weight": (3, 64), "ids": (2, 4)}),
@@ -30,6 +32,15 @@ class Embedding(Op):
             raise ValueError(f"Embedding.weight is {weight}; it must be (entries, width)")
         return (*ids, weight[1])
 
+    def check_call(self, shapes: Mapping[str, Shape], values: Mapping[str, Sequence[int]]) -> None:
+        entries = shapes["weight"][0]
+        for place, number in enumerate(values["ids"]):
+            if not 0 <= number < entries:
+                raise ValueError(f"ids[{place}] is {number}, expected 0..{entries - 1}")
+
+    def elements_moved(self, shapes: Mapping[str, Shape], output: Shape) -> int | None:
+        return 2 * math.prod(output)
+
     def output_bounds(
         self, output: str, operands: Sequence[Operand], shape: Shape
     ) -> dict[int, Value]:
@@ -37,12 +48,7 @@ class Embedding(Op):
         return dict(ids.valid) if isinstance(ids, Handle) else {}
 
     def reference(self, weight: Array, ids: Array) -> Array:
-        outside = (ids < 0) | (ids >= weight.shape[0])
-        if outside.any():
-            place = int(outside.reshape(-1).argmax())
-            raise ValueError(
-                f"ids[{place}] is {int(ids.reshape(-1)[place])}, expected 0..{weight.shape[0] - 1}"
-            )
+        self.check_call({"weight": weight.shape}, {"ids": ids.reshape(-1).tolist()})
         return weight[ids]
 
     def body(self, g: Body, weight: str, ids: str) -> str:

@@ -23,6 +23,8 @@ class GELU(Op):
     """
 
     x = In()
+    elementwise = True
+    flops_each = 4
     approximate: str = "none"
     built_in = ("approximate",)
     cases = (

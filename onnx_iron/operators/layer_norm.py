@@ -23,6 +23,7 @@ class LayerNorm(Op):
     weight = In(optional=True)
     epsilon: float = 1e-5
     reduces_last_axis = True
+    flops_each = 4
     cases = (
         Case({"x": (4, 64)}),
         Case({"x": (4, 64), "weight": (64,)}),

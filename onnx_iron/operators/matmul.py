@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -63,6 +64,9 @@ class GEMV(Op):
             )
         return (*x[:-1], weight[0])
 
+    def flops(self, shapes: Mapping[str, Shape], output: Shape) -> int:
+        return 2 * math.prod(output) * shapes["x"][-1]
+
     def output_bounds(
         self, output: str, operands: Sequence[Operand], shape: Shape
     ) -> dict[int, Value]:
@@ -92,6 +96,9 @@ class _Product(Op):
             wanted = f"(n, {a[1]})" if self.b_col_maj else f"({a[1]}, n)"
             raise ValueError(f"{self.name}.b is {b}; a is {a}, so it must be {wanted}")
         return (a[0], columns)
+
+    def flops(self, shapes: Mapping[str, Shape], output: Shape) -> int:
+        return 2 * math.prod(output) * shapes["a"][-1]
 
     def output_bounds(
         self, output: str, operands: Sequence[Operand], shape: Shape

@@ -22,6 +22,7 @@ class RMSNorm(Op):
     weight = In(optional=True)
     epsilon: float = 1e-5
     reduces_last_axis = True
+    flops_each = 4
     standard_opset = 23
     cases = (
         Case({"x": (4, 64)}),

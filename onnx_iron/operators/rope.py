@@ -28,6 +28,7 @@ class RoPE(Op):
     angles = In(Kind.T_OR_FLOAT32)
     interleaved: bool = False
     built_in = ("interleaved",)
+    flops_each = 4
     standard_opset = 23
     cases = (
         Case({"x": (4, 64), "angles": (4, 64)}),

@@ -17,6 +17,8 @@ class SiLU(Op):
 
     stem = "silu"
     x = In()
+    elementwise = True
+    flops_each = 4
     standard_opset = 24
     cases = (Case({"x": (4, 64)}), Case({"x": (37,)}), Case({"x": (2, 3, 5)}))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,8 @@ class Copy(Op):
     """``x`` itself, in memory of its own; where it is given a part of a state, a write to it."""
 
     x = In()
+    elementwise = True
+    moves = True
     cases = (Case({"x": (4, 8)}), Case({"x": (3,)}))
 
     def shape(self, x: Shape) -> Shape:
@@ -61,6 +64,7 @@ class Narrow(Op):
     rows = In(Kind.SCALAR, optional=True)
     axis: int = 0
     length: int = 1
+    moves = True
     cases = (
         Case({"x": (9, 8)}, {"length": 4}, {"start": 2}),
         Case({"x": (9, 8)}, {"length": 4}, {"start": 7, "rows": 2}),
@@ -79,8 +83,14 @@ class Narrow(Op):
             raise ValueError(f"Narrow.x is {x}; axis {self.axis} must have {self.length} entries")
         return (*x[: self.axis], self.length, *x[self.axis + 1 :])
 
+    def check_call(self, shapes: Mapping[str, Shape], values: Mapping[str, Sequence[int]]) -> None:
+        check_place(self.length, shapes["x"][self.axis], values)
+
+    def elements_moved(self, shapes: Mapping[str, Shape], output: Shape) -> int | None:
+        return 2 * math.prod(output)
+
     def reference(self, x: Array, start: int, rows: int | None = None) -> Array:
-        check_place(start, rows, self.length, x.shape[self.axis])
+        self.check_call({"x": x.shape}, place_values(start, rows))
         indices = np.minimum(np.arange(start, start + self.length), x.shape[self.axis] - 1)
         taken: Array = x.take(indices, axis=self.axis)
         return taken
@@ -106,8 +116,9 @@ class SliceScatter(Op):
     start = In(Kind.SCALAR)
     rows = In(Kind.SCALAR, optional=True)
     axis: int = 0
-    outputs = ("y",)
     built_in = ("axis",)
+    moves = True
+    updates = (("x", "y"),)
     cases = (
         Case({"x": (9, 8), "src": (4, 8)}, {}, {"start": 2}),
         Case({"x": (9, 8), "src": (4, 8)}, {}, {"start": 8, "rows": 1}),
@@ -129,8 +140,14 @@ class SliceScatter(Op):
             )
         return x
 
+    def check_call(self, shapes: Mapping[str, Shape], values: Mapping[str, Sequence[int]]) -> None:
+        check_place(shapes["src"][self.axis], shapes["x"][self.axis], values)
+
+    def elements_moved(self, shapes: Mapping[str, Shape], output: Shape) -> int | None:
+        return 2 * math.prod(shapes["src"])  # the rest of a state stays where it is
+
     def reference(self, x: Array, src: Array, start: int, rows: int | None = None) -> Array:
-        check_place(start, rows, src.shape[self.axis], x.shape[self.axis])
+        self.check_call({"x": x.shape, "src": src.shape}, place_values(start, rows))
         count = src.shape[self.axis] if rows is None else rows
         before = (slice(None),) * self.axis
         y = x.copy()
@@ -156,16 +173,23 @@ class SliceScatter(Op):
         return f"{len(x)}d"
 
 
-def check_place(start: int, rows: int | None, length: int, size: int) -> None:
-    """``rows`` of ``length`` entries from ``start`` fit in ``size``.
+def check_place(length: int, size: int, values: Mapping[str, Sequence[int]]) -> None:
+    """``rows`` of ``length`` entries (all, where not given) from ``start`` fit in ``size``.
 
     Raises:
         ValueError: they do not.
     """
-    count = length if rows is None else rows
-    if not 0 <= count <= length:
-        raise ValueError(f"rows is {count}, expected 0..{length}")
-    if not 0 <= start <= size - count:
+    start = values["start"][0]
+    rows = next(iter(values.get("rows", ())), length)
+    if not 0 <= rows <= length:
+        raise ValueError(f"rows is {rows}, expected 0..{length}")
+    if not 0 <= start <= size - rows:
         raise ValueError(
-            f"start is {start}, expected 0..{size - count} ({count} rows of {size} entries)"
+            f"start is {start} and rows {rows}, expected 0 <= start <= {size - rows} (the axis has "
+            f"{size} entries)"
         )
+
+
+def place_values(start: int, rows: int | None) -> dict[str, Sequence[int]]:
+    """The per-call values as ``check_call`` takes them."""
+    return {"start": [start]} if rows is None else {"start": [start], "rows": [rows]}

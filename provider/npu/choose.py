@@ -18,8 +18,8 @@ from onnx_iron.provider.specs import FLOATS, Array, Spec
 
 # What only moves or converts elements: the host may do it at any time, on memory that both see.
 MOVES = frozenset(
-    {"Cast", "Concat", "Copy", "Embedding", "Gather", "Narrow", "Slice", "SliceScatter"}
-    | {"Transpose", "Where"}
+    {"Cast", "Concat", "Gather", "Slice", "Transpose", "Where"}
+    | {name for name, op in OPERATORS.items() if op.moves}
 )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from onnx_iron.operators import OPERATORS
 from onnx_iron.provider.npu.arrays import SharedMemory, find, weight_buffer
 from onnx_iron.provider.npu.artifacts import image, images, kernel_name
 from onnx_iron.provider.npu.checks import check, is_checked
@@ -433,7 +434,7 @@ class Uses:
             (given, made)
             for given, made in plan.pairs
             if all(
-                work.step.op == "SliceScatter"
+                _writes_a_part(work.step.op)
                 for work in plan.work
                 if any(self._is_output(name, made) for name in work.step.outputs)
             )
@@ -467,6 +468,11 @@ class Uses:
         if home.kind is Kind.OUTPUT:
             return home.index in self.npu_outputs
         return root in self.npu
+
+
+def _writes_a_part(op: str) -> bool:
+    """Whether an operator only puts elements into a part of a state: twice is as good as once."""
+    return op in OPERATORS and OPERATORS[op].moves and bool(OPERATORS[op].updates)
 
 
 def memory(address: int, size: int) -> Array:
