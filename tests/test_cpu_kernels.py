@@ -733,7 +733,7 @@ def test_a_product_sums_in_the_promised_order() -> None:
     wide_a, wide_b = (np.pad(x, ((0, 0), (0, -k % 8))) for x in (a, b))
     for at in range(0, k, 8):
         left, right = wide_a[:, None, at : at + 8], wide_b[None, :, at : at + 8]
-        if cpu_path() == "avx2":
+        if cpu_path() != "portable":
             exact = left.astype(np.float64) * right.astype(np.float64) + lanes.astype(np.float64)
             lanes = exact.astype(np.float32)
         else:
@@ -1259,16 +1259,17 @@ def test_a_library_that_is_not_there_is_an_import_error(monkeypatch: pytest.Monk
         library_path()
 
 
-# -- the portable loops -----------------------------------------------------------------------
+# -- the other loops --------------------------------------------------------------------------
 
 FORCED = "ONNX_IRON_CPU"
 
 
 @pytest.mark.skipif(FORCED in os.environ, reason="this is the run that the test starts")
-def test_all_of_this_holds_on_the_portable_path_too() -> None:
+@pytest.mark.parametrize("path", ["portable", "avx2"])
+def test_all_of_this_holds_on_the_other_paths_too(path: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", __file__],
-        env={**os.environ, FORCED: "portable"},
+        env={**os.environ, FORCED: path},
         capture_output=True,
         text=True,
         check=False,
@@ -1276,6 +1277,36 @@ def test_all_of_this_holds_on_the_portable_path_too() -> None:
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
 
 
-@pytest.mark.skipif(os.environ.get(FORCED) != "portable", reason="for the portable run")
-def test_the_environment_forces_the_portable_path() -> None:
-    assert cpu_path() == "portable"
+@pytest.mark.skipif(FORCED not in os.environ, reason="for the runs that the test above starts")
+def test_the_environment_forces_a_path() -> None:
+    # A CPU without AVX2 has the portable one alone.
+    assert cpu_path() in (os.environ[FORCED], "portable")
+
+
+@pytest.mark.skipif(cpu_path() == "portable", reason="this CPU has the portable path alone")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_wider_vectors_change_no_bit(dtype: str) -> None:
+    script = f"""
+import hashlib, ml_dtypes, numpy as np
+from onnx_iron.kernels import run_kernel
+dtype = np.dtype(ml_dtypes.bfloat16 if {dtype!r} == "bfloat16" else np.float32)
+random, digest = np.random.default_rng(0), hashlib.sha256()
+for m, n, k in ((1, 40, 805), (7, 33, 805), (100, 25, 1600), (3, 8, 5)):
+    a, b = (random.standard_normal(s).astype(np.float32).astype(dtype) for s in ((m, k), (n, k)))
+    for op in ("GEMM", "ProjectionGEMM"):
+        digest.update(run_kernel(op, [a, b], [((m, n), dtype)], {{"b_col_maj": 1}})[0].tobytes())
+    digest.update(run_kernel("Softmax", [a], [((m, k), dtype)])[0].tobytes())
+    digest.update(run_kernel("RMSNorm", [a], [((m, k), dtype)])[0].tobytes())
+print(digest.hexdigest())
+"""
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, FORCED: path},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for path in ("avx2", "avx512")
+    }
+    assert len(digests) == 1

@@ -10,26 +10,36 @@ namespace portable {
 extern const Loops kLoops;
 }
 
-#ifdef ONNX_IRON_HAS_AVX2
+#ifdef ONNX_IRON_HAS_AVX
 namespace avx2 {
 extern const Loops kLoops;
 }
-
-static bool has_avx2() {
-  __builtin_cpu_init();
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+namespace avx512 {
+extern const Loops kLoops;
 }
 #endif
 
-const Loops& loops() {
-  static const Loops& chosen = []() -> const Loops& {
-#ifdef ONNX_IRON_HAS_AVX2
-    const char* wanted = std::getenv("ONNX_IRON_CPU");
-    const bool forced = wanted != nullptr && std::strcmp(wanted, "portable") == 0;
-    if (!forced && has_avx2()) return avx2::kLoops;
+namespace {
+
+// The best that this CPU has, up to the one that ONNX_IRON_CPU names.
+const Loops& choose() {
+#ifdef ONNX_IRON_HAS_AVX
+  __builtin_cpu_init();
+  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") &&
+                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  const char* most = std::getenv("ONNX_IRON_CPU");
+  const auto is = [most](const char* path) { return most != nullptr && !std::strcmp(most, path); };
+  if (has_avx512 && !is("avx2") && !is("portable")) return avx512::kLoops;
+  if (has_avx2 && !is("portable")) return avx2::kLoops;
 #endif
-    return portable::kLoops;
-  }();
+  return portable::kLoops;
+}
+
+}  // namespace
+
+const Loops& loops() {
+  static const Loops& chosen = choose();
   return chosen;
 }
 

@@ -1,6 +1,7 @@
 // Tiles of a (M, K) by b (N, K) transposed. Each output has one accumulator of eight lanes, element
 // k in lane k % 8, fma in ascending k, as in gemv.cc: a row's bits do not depend on the other rows.
 // Along K a tile goes in blocks that stay in the first-level cache, accumulators kept between them.
+// AVX-512 has the lanes of two outputs in one register, and so the bits of AVX2.
 #include "kernels/cpu/vector/declarations.h"
 #include "kernels/cpu/vector/functions.h"
 
@@ -10,10 +11,14 @@ namespace {
 
 constexpr int kRows = kGroupRows;
 // Rows of b that meet a group of rows of a: 3 x 4 accumulators, and registers for both operands.
+#if defined(__AVX512F__)
+constexpr int kColumns = 8;
+#else
 constexpr int kColumns = 4;
+#endif
 constexpr int kPanels = kTileColumns / kColumns;
 constexpr int kGroups = kTileRows / kRows;
-// Eights of K in a block: a panel of b takes 12 KB, a group of a 9 KB.
+// Eights of K in a block: a panel of b takes 3 KB a column, a group of a 9 KB.
 constexpr int64_t kBlockSteps = 96;
 
 // Interleaves rows first.. of x, of `width` elements, from eight `from` to `to` of each row; rows
@@ -34,19 +39,65 @@ ONNX_IRON_INLINE void interleave(const T* x, int64_t first, int64_t rows, int64_
   }
 }
 
+#if defined(__AVX512F__)
+
+// The accumulators of a group of rows by a panel, those of columns 2c and 2c + 1 in one register.
+struct Sums {
+  __m512 v[kRows][kColumns / 2] = {};
+};
+
 // sums[r][c] += a[r] * b[c], eight lanes each, over `steps` eights.
-ONNX_IRON_INLINE void multiply(const float* a, const float* b, int64_t steps,
-                               F8 (&sums)[kRows][kColumns]) {
+ONNX_IRON_INLINE void multiply(const float* a, const float* b, int64_t steps, Sums& sums) {
+  for (int64_t s = 0; s < steps; ++s, a += 8 * kRows, b += 8 * kColumns) {
+    const __m512 rows[kRows] = {_mm512_broadcast_f32x8(load(a).v),
+                                _mm512_broadcast_f32x8(load(a + 8).v),
+                                _mm512_broadcast_f32x8(load(a + 16).v)};
+#pragma GCC unroll 4
+    for (int c = 0; c < kColumns / 2; ++c) {
+      const __m512 columns = _mm512_loadu_ps(b + 16 * c);
+#pragma GCC unroll 3
+      for (int r = 0; r < kRows; ++r) {
+        sums.v[r][c] = _mm512_fmadd_ps(rows[r], columns, sums.v[r][c]);
+      }
+    }
+  }
+}
+
+// The sums of a row's lanes, a column each.
+ONNX_IRON_INLINE void finish_row(const Sums& sums, int r, float* out) {
+  F8 lanes[kColumns];
+  for (int c = 0; c < kColumns / 2; ++c) {
+    lanes[2 * c] = {_mm512_castps512_ps256(sums.v[r][c])};
+    lanes[2 * c + 1] = {_mm512_extractf32x8_ps(sums.v[r][c], 1)};
+  }
+  sum_four(lanes, out);
+  sum_four(lanes + 4, out + 4);
+}
+
+#else
+
+struct Sums {
+  F8 v[kRows][kColumns] = {};
+};
+
+// sums[r][c] += a[r] * b[c], eight lanes each, over `steps` eights.
+ONNX_IRON_INLINE void multiply(const float* a, const float* b, int64_t steps, Sums& sums) {
   for (int64_t s = 0; s < steps; ++s, a += 8 * kRows, b += 8 * kColumns) {
     const F8 rows[kRows] = {load(a), load(a + 8), load(a + 16)};
 #pragma GCC unroll 4
     for (int c = 0; c < kColumns; ++c) {
       const F8 column = load(b + 8 * c);
 #pragma GCC unroll 3
-      for (int r = 0; r < kRows; ++r) sums[r][c] = fma(rows[r], column, sums[r][c]);
+      for (int r = 0; r < kRows; ++r) sums.v[r][c] = fma(rows[r], column, sums.v[r][c]);
     }
   }
 }
+
+ONNX_IRON_INLINE void finish_row(const Sums& sums, int r, float* out) {
+  sum_four(sums.v[r], out);
+}
+
+#endif
 
 }  // namespace
 
@@ -62,8 +113,9 @@ void pack(const void* a, float* packed, int64_t m, int64_t k, int64_t begin, int
 template <typename T>
 void gemm(const float* packed, const void* b, void* out, int64_t m, int64_t n, int64_t k,
           int64_t group, int64_t group_end, int64_t column, UnaryOp epilogue) {
-  alignas(32) float panels[kPanels][kBlockSteps * 8 * kColumns];
-  F8 kept[kGroups][kPanels][kRows][kColumns];
+  alignas(64) float panels[kPanels][kBlockSteps * 8 * kColumns];
+  // Not set before it is used: only what a block leaves to the next is ever read.
+  alignas(64) std::byte kept[kGroups][kPanels][sizeof(Sums)];
   float tile[kTileRows][kTileColumns];
   const int64_t steps = padded(k) / 8;
   const int64_t blocks = steps <= kBlockSteps ? 1 : (steps + kBlockSteps - 1) / kBlockSteps;
@@ -76,19 +128,15 @@ void gemm(const float* packed, const void* b, void* out, int64_t m, int64_t n, i
     for (int64_t g = group; g < group_end; ++g) {
       const float* rows = packed + (g * steps + from) * 8 * kRows;
       for (int panel = 0; panel < kPanels; ++panel) {
-        F8 sums[kRows][kColumns];
-        F8(&held)[kRows][kColumns] = kept[g - group][panel];
-        for (int r = 0; r < kRows; ++r) {
-          for (int c = 0; c < kColumns; ++c) sums[r][c] = block == 0 ? zero() : held[r][c];
-        }
+        Sums sums;
+        std::byte* held = kept[g - group][panel];
+        if (block > 0) std::memcpy(&sums, held, sizeof(Sums));
         multiply(rows, panels[panel], to - from, sums);
         if (block + 1 < blocks) {
-          for (int r = 0; r < kRows; ++r) {
-            for (int c = 0; c < kColumns; ++c) held[r][c] = sums[r][c];
-          }
+          std::memcpy(held, &sums, sizeof(Sums));
         } else {
           for (int r = 0; r < kRows; ++r) {
-            sum_four(sums[r], &tile[(g - group) * kRows + r][panel * kColumns]);
+            finish_row(sums, r, &tile[(g - group) * kRows + r][panel * kColumns]);
           }
         }
       }
