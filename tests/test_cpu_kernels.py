@@ -1295,8 +1295,8 @@ for m, n, k in ((1, 40, 805), (7, 33, 805), (100, 25, 1600), (3, 8, 5)):
     a, b = (random.standard_normal(s).astype(np.float32).astype(dtype) for s in ((m, k), (n, k)))
     for op in ("GEMM", "ProjectionGEMM"):
         digest.update(run_kernel(op, [a, b], [((m, n), dtype)], {{"b_col_maj": 1}})[0].tobytes())
-    digest.update(run_kernel("Softmax", [a], [((m, k), dtype)])[0].tobytes())
-    digest.update(run_kernel("RMSNorm", [a], [((m, k), dtype)])[0].tobytes())
+    for op in ("Softmax", "RMSNorm", "LayerNorm", "SiLU", "GELU", "Sigmoid", "Tanh", "Erf", "Exp"):
+        digest.update(run_kernel(op, [a], [((m, k), dtype)])[0].tobytes())
 print(digest.hexdigest())
 """
     digests = {

@@ -1,5 +1,5 @@
-// Eight lanes of float32, and the same eight in float64: AVX2 where the source is compiled for it,
-// the compiler's own vectors elsewhere.
+// Eight lanes of float32, and the same eight in float64: AVX2 (and AVX-512 for the latter) where the
+// source is compiled for it, the compiler's own vectors elsewhere.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +19,6 @@ namespace ONNX_IRON_PATH {
 
 struct F8 {
   __m256 v;
-};
-struct D8 {
-  __m256d low, high;
 };
 
 ONNX_IRON_INLINE F8 zero() { return {_mm256_setzero_ps()}; }
@@ -123,6 +120,39 @@ ONNX_IRON_INLINE void sum_four(const F8* x, float* out) {
   _mm_storeu_ps(out, _mm_add_ps(_mm_add_ps(a, c), _mm_add_ps(b, d)));
 }
 
+#if defined(__AVX512F__)
+
+struct D8 {
+  __m512d v;
+};
+
+ONNX_IRON_INLINE D8 to_double(F8 x) { return {_mm512_cvtps_pd(x.v)}; }
+ONNX_IRON_INLINE F8 to_float(D8 x) { return {_mm512_cvtpd_ps(x.v)}; }
+ONNX_IRON_INLINE D8 splat_double(double x) { return {_mm512_set1_pd(x)}; }
+ONNX_IRON_INLINE D8 add(D8 a, D8 b) { return {_mm512_add_pd(a.v, b.v)}; }
+ONNX_IRON_INLINE D8 sub(D8 a, D8 b) { return {_mm512_sub_pd(a.v, b.v)}; }
+ONNX_IRON_INLINE D8 mul(D8 a, D8 b) { return {_mm512_mul_pd(a.v, b.v)}; }
+ONNX_IRON_INLINE D8 div(D8 a, D8 b) { return {_mm512_div_pd(a.v, b.v)}; }
+ONNX_IRON_INLINE D8 fma(D8 a, D8 b, D8 c) { return {_mm512_fmadd_pd(a.v, b.v, c.v)}; }
+ONNX_IRON_INLINE D8 larger(D8 a, D8 b) { return {_mm512_max_pd(a.v, b.v)}; }
+ONNX_IRON_INLINE D8 smaller(D8 a, D8 b) { return {_mm512_min_pd(a.v, b.v)}; }
+ONNX_IRON_INLINE D8 where_less(D8 a, D8 b, D8 yes, D8 no) {
+  return {_mm512_mask_blend_pd(_mm512_cmp_pd_mask(a.v, b.v, _CMP_LT_OQ), no.v, yes.v)};
+}
+ONNX_IRON_INLINE D8 absolute(D8 x) { return {_mm512_abs_pd(x.v)}; }
+// 2**n, n the integer that `biased` = n + 1.5 * 2**52 holds in its low bits; n in -1023 (which
+// gives 0) to 1024 (infinity).
+ONNX_IRON_INLINE D8 power_of_two(D8 biased) {
+  const __m512i n = _mm512_add_epi64(_mm512_castpd_si512(biased.v), _mm512_set1_epi64(1023));
+  return {_mm512_castsi512_pd(_mm512_slli_epi64(n, 52))};
+}
+
+#else
+
+struct D8 {
+  __m256d low, high;
+};
+
 ONNX_IRON_INLINE D8 to_double(F8 x) {
   return {_mm256_cvtps_pd(_mm256_castps256_ps128(x.v)),
           _mm256_cvtps_pd(_mm256_extractf128_ps(x.v, 1))};
@@ -169,6 +199,8 @@ ONNX_IRON_INLINE D8 power_of_two(D8 biased) {
   return {_mm256_castsi256_pd(_mm256_slli_epi64(low, 52)),
           _mm256_castsi256_pd(_mm256_slli_epi64(high, 52))};
 }
+
+#endif
 
 #else
 
