@@ -10,6 +10,7 @@ import gguf
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 from gguf.constants import GGMLQuantizationType as Kind
 from gguf_files import HIDDEN, byte_level_vocabulary, llama_tensors, write_llama
 from hypothesis import HealthCheck, given, settings
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from onnx_iron.models.chat import chat_template
 from onnx_iron.models.gguf import GGUFCheckpoint
 from onnx_iron.models.gguf_config import expected_tensors
+from onnx_iron.models.llama import rope_angles
 from onnx_iron.models.tokenizer import Tokenizer
 
 Q_NAME = "blk.1.attn_q.weight"
@@ -129,7 +131,7 @@ def test_an_unknown_weight_or_dtype_is_refused(small: Path) -> None:
         ({"llama.rope.dimension_count": 8}, r"dimension_count is 8, expected the head size, 16"),
         ({"llama.rope.freq_base": float("nan")}, r"freq_base is nan, expected a positive number"),
         ({"llama.attention.layer_norm_rms_epsilon": -1.0}, "is -1.0, expected a positive"),
-        ({"llama.rope.scaling.type": "yarn"}, r"scaling.type is 'yarn', expected 'none'"),
+        ({"llama.rope.scaling.type": "yarn"}, r"scaling.type is 'yarn', expected 'none' or"),
         ({"llama.rope.scaling.factor": 4.0}, r"scaling.factor is 4.0, expected 1.0"),
         ({"llama.rope.scale_linear": 2.0}, r"scale_linear is 2.0, expected 1.0"),
         ({"llama.expert_count": 8}, r"expert_count is 8, expected 0"),
@@ -159,6 +161,44 @@ def test_metadata_that_changes_nothing_is_accepted(tmp_path: Path, change: dict[
     assert GGUFCheckpoint(write_llama(tmp_path / "good.gguf", metadata=change)).names
 
 
+ROPE = {"rope_theta": 500000.0, "partial_rotary_factor": 1.0}
+LLAMA3 = {
+    **ROPE,
+    "rope_type": "llama3",
+    "factor": 32.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+
+
+@pytest.mark.parametrize("scaling", [LLAMA3, {**ROPE, "rope_type": "linear", "factor": 4.0}])
+def test_scaled_rotary_angles_are_those_of_transformers(
+    tmp_path: Path, scaling: dict[str, Any]
+) -> None:
+    from transformers import LlamaConfig as TransformersConfig
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    config = TransformersConfig(
+        hidden_size=64, num_attention_heads=4, max_position_embeddings=128, rope_parameters=scaling
+    )
+    cos, sin = LlamaRotaryEmbedding(config)(torch.zeros(1), torch.arange(100)[None])
+    plain = 500000.0 ** (-np.arange(0, 16, 2) / 16)
+    metadata: dict[str, Any] = {"llama.rope.freq_base": 500000.0}
+    tensors: dict[str, Any] = {}
+    if scaling["rope_type"] == "linear":
+        metadata |= {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
+    else:  # as the converter writes them: what each plain frequency is divided by
+        scaled = LlamaRotaryEmbedding(config).inv_freq.numpy().astype(np.float64)
+        assert (plain / scaled > 2).any()
+        tensors["rope_freqs.weight"] = ((plain / scaled).astype(np.float32), Kind.F32)
+    path = write_llama(tmp_path / "scaled.gguf", metadata=metadata, tensors=tensors)
+    angles = rope_angles(GGUFCheckpoint(path).config, 100)
+    # transformers multiplies positions and frequencies in float32: an angle of 99 is off by 6e-6.
+    assert np.abs(angles[:, 0::2] - cos[0, :, :8].numpy()).max() < 2e-5
+    assert np.abs(angles[:, 1::2] - sin[0, :, :8].numpy()).max() < 2e-5
+
+
 def test_another_architecture_is_refused(tmp_path: Path) -> None:
     path = write_llama(tmp_path / "a.gguf", architecture="qwen2")
     with pytest.raises(ValueError, match=r"general.architecture is 'qwen2', expected 'llama'"):
@@ -170,7 +210,8 @@ def test_another_architecture_is_refused(tmp_path: Path) -> None:
     [
         ("output_norm.weight", None, "'output_norm.weight' is missing"),
         ("token_embd.weight", None, "'token_embd.weight' is missing"),
-        ("rope_freqs.weight", (np.ones(8, np.float32), Kind.F32), "Llama 3.1 and later"),
+        ("rope_freqs.weight", (np.ones(4, np.float32), Kind.F32), r"is \(4,\), expected \(8,\)"),
+        ("rope_freqs.weight", (np.zeros(8, np.float32), Kind.F32), "has 0.0 at 0, expected a pos"),
         ("blk.0.attn_q.bias", (np.ones(64, np.float32), Kind.F32), "has no place"),
         (Q_NAME, (np.ones((64, 32), np.float32), Kind.F32), r"is \(64, 32\), expected \(64, 64\)"),
         (Q_NAME, (np.ones((1, 64, 64), np.float32), Kind.F32), r"is \(1, 64, 64\), expected"),

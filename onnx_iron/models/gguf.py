@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,8 +17,9 @@ from gguf.quants import dequantize
 
 from onnx_iron.dtypes import FLOATS, as_dtype
 from onnx_iron.graph import Weight
-from onnx_iron.models.gguf_config import read_config
+from onnx_iron.models.gguf_config import ROPE_FACTORS, read_config
 from onnx_iron.models.gguf_header import TensorInfo, read_header
+from onnx_iron.models.llama import LlamaConfig
 
 # Elements dequantised at once: the float32 intermediates of a block stay in the processor's cache.
 _BLOCK_ELEMENTS = 1 << 17
@@ -42,10 +45,11 @@ class GGUFCheckpoint:
         self._bytes = _map(self.path)
         header = read_header(self._bytes.data, str(self.path))
         self.metadata: Mapping[str, Any] = MappingProxyType(header.metadata)
-        self.config = read_config(header, str(self.path))
+        config = read_config(header, str(self.path))
         self._tensors = header.tensors
         for kind in {info.type for info in self._tensors.values()}:
             _check_quantization(kind, self.path)
+        self.config = self._with_rope_factors(config)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -69,6 +73,21 @@ class GGUFCheckpoint:
             raise TypeError(f"weight {name!r}: dtype is {wanted}, expected float32 or bfloat16")
         info = self._tensors[name]
         return Weight(info.shape, wanted, lambda: self._load(info, wanted))
+
+    def _with_rope_factors(self, config: LlamaConfig) -> LlamaConfig:
+        """The configuration with the factors that the file keeps in a tensor, if it has that."""
+        if ROPE_FACTORS not in self._tensors:
+            return config
+        factors = self._load(self._tensors[ROPE_FACTORS], np.dtype(np.float32)).tolist()
+        for index, factor in enumerate(factors):
+            if not (math.isfinite(factor) and factor > 0):
+                raise ValueError(
+                    f"{self.path}: tensor {ROPE_FACTORS!r} has {factor} at {index}, expected a "
+                    "positive number; download it again"
+                )
+        before = config.rope_factors or (1.0,) * len(factors)
+        product = tuple(a * b for a, b in zip(before, factors, strict=True))
+        return dataclasses.replace(config, rope_factors=product)
 
     def _load(self, info: TensorInfo, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         *outer, width = info.shape

@@ -10,6 +10,8 @@ from onnx_iron.models.gguf_header import Header, TensorInfo
 from onnx_iron.models.llama import LlamaConfig
 
 ARCHITECTURE = "llama"
+# The tensor of what each rotary frequency is divided by, in Llama 3.1 and later.
+ROPE_FACTORS = "rope_freqs.weight"
 
 # Keys that change what a Llama model computes, each with the values that change nothing.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -46,8 +48,6 @@ def read_config(header: Header, source: str) -> LlamaConfig:
             raise keys.error(
                 f"{ARCHITECTURE}.{name}", value, f"{neutral[-1]!r}; the Llama graph has no other"
             )
-    _check_rope_scaling(header, keys)
-
     hidden, heads = keys.size("embedding_length"), keys.size("attention.head_count")
     kv_heads = keys.size("attention.head_count_kv", heads)
     if heads % kv_heads:
@@ -82,6 +82,7 @@ def read_config(header: Header, source: str) -> LlamaConfig:
         rope_interleaved=True,
         tie_embeddings="output.weight" not in tensors,
         context_length=keys.size("context_length"),
+        rope_factors=_linear_factors(header, keys, head_dim),
     )
     _check_tensors(config, tensors, keys)
     return config
@@ -151,25 +152,26 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def _check_rope_scaling(header: Header, keys: _Keys) -> None:
+def _linear_factors(header: Header, keys: _Keys, head_dim: int) -> tuple[float, ...] | None:
+    """What linear scaling divides all rotary frequencies by; None where there is no scaling."""
     prefix = f"{ARCHITECTURE}.rope.scaling"
     kind = header.metadata.get(f"{prefix}.type")
+    if kind == "linear":
+        return (keys.positive("rope.scaling.factor"),) * (head_dim // 2)
     if kind not in (None, "none"):
-        raise keys.error(f"{prefix}.type", kind, "'none'; rotary scaling isn't implemented")
+        raise keys.error(f"{prefix}.type", kind, "'none' or 'linear'; no other is implemented")
     factor = header.metadata.get(f"{prefix}.factor", 1.0)
     if kind is None and factor not in (0.0, 1.0):
-        raise keys.error(f"{prefix}.factor", factor, "1.0; rotary scaling isn't implemented")
-    if "rope_freqs.weight" in header.tensors:
-        raise ValueError(
-            f"{keys.source}: tensor 'rope_freqs.weight' scales the rotary frequencies, expected "
-            "none; such models (Llama 3.1 and later) aren't implemented"
-        )
+        raise keys.error(f"{prefix}.factor", factor, f"1.0, for there is no {prefix}.type")
+    return None
 
 
 def _check_tensors(config: LlamaConfig, tensors: Mapping[str, TensorInfo], keys: _Keys) -> None:
     # The count is from the file: look for the last layer before walking through all of them.
     _tensor(tensors, f"blk.{config.num_layers - 1}.attn_q.weight", keys.source)
     expected = dict(expected_tensors(config)) if config.num_layers <= len(tensors) else {}
+    if ROPE_FACTORS in tensors:
+        expected[ROPE_FACTORS] = (config.head_dim // 2,)
     for name, shape in expected.items():
         info = _tensor(tensors, name, keys.source)
         if info.shape != shape:

@@ -24,6 +24,8 @@ class LlamaConfig:
             their rows ordered for, rather than its two halves.
         tie_embeddings: the output head is the embedding.
         context_length: the most positions it was trained for.
+        rope_factors: what each rotary frequency is divided by, head_dim / 2 numbers; None for 1.
+            Llama 3.1 and later stretch their low frequencies so.
     """
 
     vocab_size: int
@@ -38,6 +40,7 @@ class LlamaConfig:
     rope_interleaved: bool
     tie_embeddings: bool
     context_length: int
+    rope_factors: tuple[float, ...] | None = None
 
 
 class Checkpoint(Protocol):
@@ -159,9 +162,12 @@ class Llama(Graph):
 
 def rope_angles(config: LlamaConfig, positions: int) -> Array:
     """The rows (cos0, sin0, cos1, sin1, ...) of the first positions, float32
-    (positions, head_dim): frequency i is theta ** (-2 i / head_dim). Su et al., arXiv 2104.09864.
+    (positions, head_dim): frequency i is theta ** (-2 i / head_dim), over its factor where the
+    model has one. Su et al., arXiv 2104.09864.
     """
     frequencies = config.rope_theta ** (-np.arange(0, config.head_dim, 2) / config.head_dim)
+    if config.rope_factors is not None:
+        frequencies = frequencies / np.asarray(config.rope_factors)
     angles = np.arange(positions)[:, None] * frequencies
     return (
         np.stack([np.cos(angles), np.sin(angles)], axis=-1)
