@@ -105,8 +105,10 @@ def placement(session: onnxruntime.InferenceSession) -> Placement:
     record = recall(key) if EP_NAME in session.get_providers() else None
     try:
         assigned = session.get_provider_graph_assignment_info()
-    except Exception:  # not recorded; onnxruntime's exceptions have no common base
-        assigned = []
+    except Exception as error:  # onnxruntime's exceptions have no common base
+        if RECORDING not in str(error):
+            raise
+        assigned = []  # it was not recorded
     if assigned:
         rows = _from_onnxruntime(assigned, record)
         return _report(rows, record)

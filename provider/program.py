@@ -37,14 +37,13 @@ class Program:
     pairs: list[tuple[int, int]]
 
 
-def compile_program(graph: Graph, shapes: Sequence[Shape]) -> Program:
-    """Compile a claimed subgraph for its inputs' shapes.
+def lower_graph(graph: Graph, shapes: Sequence[Shape]) -> tuple[Lowering, list[bool]]:
+    """A claimed subgraph's steps, and which of its inputs never change.
 
     Raises:
         CompileError: a node that these shapes do not fit, by name.
     """
-    lowering = start(graph)
-    constant = []
+    lowering, constant = start(graph), []
     for name, shape in zip(graph.inputs, shapes, strict=True):
         value = graph.values[name]
         if value.dtype is not None:
@@ -55,6 +54,16 @@ def compile_program(graph: Graph, shapes: Sequence[Shape]) -> Program:
             lower(node, lowering)
         except Refused as refusal:
             raise CompileError(f"{node}: {refusal}") from None
+    return lowering, constant
+
+
+def compile_program(graph: Graph, shapes: Sequence[Shape]) -> Program:
+    """Compile a claimed subgraph for its inputs' shapes.
+
+    Raises:
+        CompileError: a node that these shapes do not fit, by name.
+    """
+    lowering, constant = lower_graph(graph, shapes)
     fuse(lowering)
     plan = schedule(lowering, graph.inputs, constant, graph.outputs)
     return Program(

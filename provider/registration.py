@@ -36,9 +36,8 @@ def register() -> None:
         try:
             onnxruntime.register_execution_provider_library(REGISTRATION_NAME, path)
         except Exception as error:
-            if any(device.ep_name == EP_NAME for device in onnxruntime.get_ep_devices()):
-                pass  # somebody else registered it under the same name
-            else:
+            # Somebody else may have registered it under the same name: then it is there.
+            if all(device.ep_name != EP_NAME for device in onnxruntime.get_ep_devices()):
                 raise RuntimeError(
                     f"onnxruntime {onnxruntime.__version__} does not take {path}: {error}"
                 ) from error

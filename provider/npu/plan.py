@@ -14,11 +14,10 @@ from onnx_iron.kernels.designs.device import Device
 from onnx_iron.operators import OPERATORS
 from onnx_iron.provider.fusion import drop_copies
 from onnx_iron.provider.graph import Graph
-from onnx_iron.provider.lowering import Lowering, Refused, Step, View, start
+from onnx_iron.provider.lowering import Lowering, Step, View
 from onnx_iron.provider.npu.artifacts import Artifact, artifact
 from onnx_iron.provider.npu.choose import Choice, choose
-from onnx_iron.provider.program import CompileError
-from onnx_iron.provider.rules import lower
+from onnx_iron.provider.program import lower_graph
 from onnx_iron.provider.schedule import schedule
 from onnx_iron.provider.specs import BFLOAT16, INT32, Shape, Spec
 
@@ -158,17 +157,7 @@ def lowered(graph: Graph, shapes: Sequence[Shape]) -> tuple[Lowering, list[bool]
     Raises:
         CompileError: a node that these shapes do not fit, by name.
     """
-    lowering, constant = start(graph), []
-    for name, shape in zip(graph.inputs, shapes, strict=True):
-        value = graph.values[name]
-        assert value.dtype is not None
-        lowering.specs[name] = Spec(tuple(shape), value.dtype)
-        constant.append(value.constant)
-    for node in graph.nodes:
-        try:
-            lower(node, lowering)
-        except Refused as refusal:
-            raise CompileError(f"{node}: {refusal}") from None
+    lowering, constant = lower_graph(graph, shapes)
     drop_copies(lowering)
     round_angles(lowering)
     take_whole_rows(lowering)

@@ -20,6 +20,7 @@ from npu_models import WIDTH, build_for, export_short_conv, random
 
 import onnx_iron
 from onnx_iron.dtypes import Array
+from onnx_iron.provider.library import library
 from onnx_iron.provider.options import FallbackWarning
 
 TOLERANCE = 2.0**-5
@@ -81,6 +82,18 @@ def test_a_call_that_fails_is_an_exception_and_the_next_one_works(
         # The state is as it was before the call that failed.
         for _ in range(3):
             pair.step()
+
+
+def test_an_xrt_without_the_function_is_waited_for_by_pyxrt(
+    driver: Any, conv: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library(), "onnx_iron_npu_wait", lambda *_: 3)
+    pair = Pair(conv)
+    for _ in range(3):
+        pair.step()
+    driver.fault("error")
+    pair.failing_step("NPU: a run failed")
+    pair.step()
 
 
 @pytest.mark.parametrize("after", [1, 4, 8])

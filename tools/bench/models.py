@@ -35,7 +35,7 @@ def main() -> None:
     arguments = parser.parse_args()
     checkpoint = GGUFCheckpoint(arguments.model or smollm2(None))
     with tempfile.TemporaryDirectory() as scratch:
-        for dtype in {dtype for _, dtype in CANDIDATES}:
+        for dtype in sorted({dtype for _, dtype in CANDIDATES}):
             export_llama(
                 checkpoint,
                 Path(scratch) / dtype,
@@ -52,9 +52,9 @@ def main() -> None:
             sessions[provider, dtype] = Session(
                 Path(scratch) / dtype, provider=provider, session_options=options
             )
-        rows = {
-            key: [measure(sessions[key], arguments.prompt, 4)][:0] for key in sessions
-        }  # one round each to warm up
+        rows: dict[tuple[str, str], list[tuple[float, float]]] = {key: [] for key in sessions}
+        for session in sessions.values():
+            measure(session, arguments.prompt, 4)  # to warm up
         for _ in range(arguments.rounds):
             for key, session in sessions.items():
                 rows[key].append(measure(session, arguments.prompt, arguments.tokens))
