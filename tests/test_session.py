@@ -333,6 +333,7 @@ def test_metadata_is_checked(folder: Path, tmp_path: Path) -> None:
         onnx_iron.Session(tmp_path)
 
 
+@pytest.mark.usefixtures("without_npu")
 def test_unknown_providers_and_options_are_refused(folder: Path) -> None:
     with pytest.raises(ValueError, match="there is no NPU to use"):
         onnx_iron.Session(folder, device="npu")
