@@ -1117,7 +1117,7 @@ BAD_NODES = [
     ),
     (
         Case("Mod", [np.arange(3), np.arange(3)], [((3,), I64)], {"fmod": 1}),
-        "Mod: fmod is 1, expected 0 (the divisor's sign)",
+        'Mod: fmod is 1, expected 0',
     ),
     (
         Case("RMSNorm", [normal(2, 3), normal(2)], [((2, 3), F32)]),
@@ -1181,7 +1181,7 @@ BAD_NODES = [
     ),
     (
         Case("ProjectionGEMM", [normal(4, 3), normal(3, 5)], [((4, 5), F32)], {"epilogue": "no"}),
-        "ProjectionGEMM: epilogue is 'no', expected 'none', 'gelu', 'silu' or 'sigmoid'",
+        "ProjectionGEMM: epilogue is 'no', expected 'none', 'gelu', 'sigmoid' or 'silu'",
     ),
     (
         Case("Embedding", [normal(4, 3), normal(2)], [((2, 3), F32)]),
