@@ -1117,7 +1117,7 @@ BAD_NODES = [
     ),
     (
         Case("Mod", [np.arange(3), np.arange(3)], [((3,), I64)], {"fmod": 1}),
-        'Mod: fmod is 1, expected 0',
+        "Mod: fmod is 1, expected 0",
     ),
     (
         Case("RMSNorm", [normal(2, 3), normal(2)], [((2, 3), F32)]),
@@ -1128,8 +1128,8 @@ BAD_NODES = [
         "RMSNorm: x has shape (), expected (..., D)",
     ),
     (
-        Case("RMSNormalization", [normal(2, 3), normal(3)], [((2, 3), F32)], {"axis": 0}),
-        "RMSNormalization: axis is 0, expected 1 (the last of x)",
+        Case("RMSNormalization", [normal(2, 5), normal(3)], [((2, 5), F32)], {"axis": 0}),
+        "RMSNormalization: scale has shape (3,), expected one that broadcasts to (2, 5) (x from axis 0 on)",
     ),
     (
         Case("Softmax", [normal(2, 3)], [((2, 3), F32)], {"axis": 5}),

@@ -26,5 +26,24 @@ ONNX_IRON_INLINE float row_sum(int64_t width, Term&& term) {
   return sum(add(add(lanes[0], lanes[1]), add(lanes[2], lanes[3])));
 }
 
+// The sum of a row in float64: sixteen lanes, then what is left in eight of them, then one lane
+// after the other.
+template <typename T>
+ONNX_IRON_INLINE double row_total(const T* x, int64_t width) {
+  D8 even = splat_double(0.0), odd = splat_double(0.0);
+  int64_t i = 0;
+  for (; i + 16 <= width; i += 16) {
+    even = add(even, to_double(load(x + i)));
+    odd = add(odd, to_double(load(x + i + 8)));
+  }
+  even = add(even, odd);
+  for (; i < width; i += 8) even = add(even, to_double(load_part(x + i, width - i)));
+  double lanes[8];
+  store(lanes, even);
+  double total = 0.0;
+  for (const double lane : lanes) total += lane;
+  return total;
+}
+
 }  // namespace ONNX_IRON_PATH
 }  // namespace onnx_iron
