@@ -141,8 +141,18 @@ def kernel_names() -> list[str]:
 
 
 def cpu_path() -> str:
-    """What the loops are compiled for: ``"avx2"`` or ``"portable"``."""
-    return _text(library().onnx_iron_cpu_path())
+    """What the loops are compiled for: ``"avx512"``, ``"avx2"`` or ``"portable"``.
+
+    The best that this CPU has, or the one that the environment variable ``ONNX_IRON_CPU`` names.
+
+    Raises:
+        ValueError: ``ONNX_IRON_CPU`` names none, or one that this CPU cannot run.
+    """
+    path = library().onnx_iron_cpu_path()
+    if path is None:
+        named = os.environ.get("ONNX_IRON_CPU")
+        raise ValueError(f"ONNX_IRON_CPU is {named!r}, expected loops that this CPU runs")
+    return _text(path)
 
 
 def _text(raw: bytes) -> str:

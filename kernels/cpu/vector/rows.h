@@ -26,20 +26,22 @@ ONNX_IRON_INLINE float row_sum(int64_t width, Term&& term) {
   return sum(add(add(lanes[0], lanes[1]), add(lanes[2], lanes[3])));
 }
 
-// The sum of a row in float64: sixteen lanes, then what is left in eight of them, then one lane
-// after the other.
+// The sum of a row in float64, in 32 lanes likewise, and then one of eight after the other.
 template <typename T>
 ONNX_IRON_INLINE double row_total(const T* x, int64_t width) {
-  D8 even = splat_double(0.0), odd = splat_double(0.0);
+  const D8 none = splat_double(0.0);
+  D8 sums[4] = {none, none, none, none};
   int64_t i = 0;
-  for (; i + 16 <= width; i += 16) {
-    even = add(even, to_double(load(x + i)));
-    odd = add(odd, to_double(load(x + i + 8)));
+  for (; i + 32 <= width; i += 32) {
+    for (int part = 0; part < 4; ++part) {
+      sums[part] = add(sums[part], to_double(load(x + i + 8 * part)));
+    }
   }
-  even = add(even, odd);
-  for (; i < width; i += 8) even = add(even, to_double(load_part(x + i, width - i)));
+  for (int part = 0; i < width; i += 8, ++part) {
+    sums[part] = add(sums[part], to_double(load_part(x + i, width - i)));
+  }
   double lanes[8];
-  store(lanes, even);
+  store(lanes, add(add(sums[0], sums[1]), add(sums[2], sums[3])));
   double total = 0.0;
   for (const double lane : lanes) total += lane;
   return total;
