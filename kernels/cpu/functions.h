@@ -26,7 +26,7 @@ struct UnaryFunction {
 struct BinaryFunction {
   const char* name;
   bool divides;                // of integers: no element of b may be 0
-  const char* zero_attribute;  // of its nodes, any other value of which it does not compute; or null
+  const char* zero_attribute;  // what its nodes may not set to anything but 0; or null
   // Null for dtypes that it does not take.
   BinaryLoop float32, bfloat16, int32, int64;
 };

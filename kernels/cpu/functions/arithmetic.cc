@@ -1,5 +1,5 @@
-// Add, Sub, Mul, Div. Integer sums and products wrap around, as numpy's; so does the one quotient out
-// of range. Quotients of integers go towards zero.
+// Add, Sub, Mul, Div. Integer sums and products wrap around, as numpy's; so does the one quotient
+// out of range. Quotients of integers go towards zero.
 #include <type_traits>
 
 #include "kernels/cpu/vector/function.h"
