@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from onnx_iron.dtypes import Array
 from onnx_iron.graph.handle import Tensor
-from onnx_iron.operators.base import Case, In, Kind, Op, Shape
+from onnx_iron.operators.base import Case, In, Kind, Limit, Op, Shape
 from onnx_iron.operators.body import Body
 
 
@@ -83,8 +83,10 @@ class Narrow(Op):
             raise ValueError(f"Narrow.x is {x}; axis {self.axis} must have {self.length} entries")
         return (*x[: self.axis], self.length, *x[self.axis + 1 :])
 
-    def check_call(self, shapes: Mapping[str, Shape], values: Mapping[str, Sequence[int]]) -> None:
-        check_place(self.length, shapes["x"][self.axis], values)
+    def limits(
+        self, shapes: Mapping[str, Shape], values: Mapping[str, Sequence[Any]]
+    ) -> Iterator[Limit]:
+        return place_limits(self.length, shapes["x"][self.axis], values)
 
     def elements_moved(self, shapes: Mapping[str, Shape], output: Shape) -> int | None:
         return 2 * math.prod(output)
@@ -140,8 +142,10 @@ class SliceScatter(Op):
             )
         return x
 
-    def check_call(self, shapes: Mapping[str, Shape], values: Mapping[str, Sequence[int]]) -> None:
-        check_place(shapes["src"][self.axis], shapes["x"][self.axis], values)
+    def limits(
+        self, shapes: Mapping[str, Shape], values: Mapping[str, Sequence[Any]]
+    ) -> Iterator[Limit]:
+        return place_limits(shapes["src"][self.axis], shapes["x"][self.axis], values)
 
     def elements_moved(self, shapes: Mapping[str, Shape], output: Shape) -> int | None:
         return 2 * math.prod(shapes["src"])  # the rest of a state stays where it is
@@ -173,21 +177,20 @@ class SliceScatter(Op):
         return f"{len(x)}d"
 
 
-def check_place(length: int, size: int, values: Mapping[str, Sequence[int]]) -> None:
-    """``rows`` of ``length`` entries (all, where not given) from ``start`` fit in ``size``.
-
-    Raises:
-        ValueError: they do not.
-    """
+def place_limits(length: int, size: int, values: Mapping[str, Sequence[Any]]) -> Iterator[Limit]:
+    """``rows`` of ``length`` entries (all, where not given) from ``start`` fit in ``size``."""
     start = values["start"][0]
     rows = next(iter(values.get("rows", ())), length)
-    if not 0 <= rows <= length:
-        raise ValueError(f"rows is {rows}, expected 0..{length}")
-    if not 0 <= start <= size - rows:
-        raise ValueError(
-            f"start is {start} and rows {rows}, expected 0 <= start <= {size - rows} (the axis has "
-            f"{size} entries)"
-        )
+    yield Limit(rows, 0, length, "x", size, f"rows is {rows}, expected 0..{length}")
+    yield Limit(
+        start,
+        0,
+        size - rows,
+        "x",
+        size,
+        f"start is {start} and rows {rows}, expected 0 <= start <= {size - rows} (the axis has "
+        f"{size} entries)",
+    )
 
 
 def place_values(start: int, rows: int | None) -> dict[str, Sequence[int]]:
