@@ -98,7 +98,8 @@ def cut(
         begin = 0
         for part, inputs, size in zip(parts, found, sizes, strict=True):
             taken = array[(*[slice(None)] * axis, slice(begin, begin + size))]
-            length = part.model.inputs[name].dims[axis]
+            port = part.model.inputs.get(name)
+            length = None if port is None else port.dims[axis]
             inputs[name] = taken if length is None else padded(taken, length, axis)
             begin += size
     return found
