@@ -74,9 +74,13 @@ class Session:
         }
         self._position = 0
         # Where nodes run matters on our provider alone; plain onnxruntime may have no record of it.
-        reports = self.placement().values() if provider == "iron" else ()
+        reports: list[Placement] = []
+        try:
+            reports = list(self.placement().values()) if provider == "iron" else []
+        except LookupError:  # it isn't known; a buffer of its own for each state is always right
+            pass
         # Only our own kernels may write a state over itself, and only within one node of theirs.
-        in_place = provider == "iron" and all(report.complete for report in reports)
+        in_place = bool(reports) and all(report.complete for report in reports)
         states = merged({m.path: m.states for m in self._models.values()})
         self._states = States(states, _memory(reports))
         for model in self._models.values():

@@ -159,17 +159,18 @@ class SliceScatter(Op):
         return y
 
     def body(self, g: Body, x: str, src: str, start: str, rows: str | None = None) -> str:
-        # Every entry of x asks which one of src it would be, so no index can be out of range.
+        # Every entry takes itself or one of src, which stand behind all of x: elements are moved
+        # and not computed with, whatever their dtype.
         axis, zero, one = g.integer(self.axis), g.integer(0), g.integer(1)
-        count = g.size(src, axis)
-        entry = g.op("Sub", g.op("Range", zero, g.size(x, axis), one), g.scalar(start))
-        written = g.scalar(rows) if rows is not None else count
+        size = g.size(x, axis)
+        place = g.op("Range", zero, size, one)
+        entry = g.op("Sub", place, g.scalar(start))
+        written = g.scalar(rows) if rows is not None else g.size(src, axis)
         taken = g.op("And", g.op("GreaterOrEqual", entry, zero), g.op("Less", entry, written))
-        index = g.op("Max", g.op("Min", entry, g.op("Sub", count, one)), zero)
-        gathered = g.op("Gather", g.widen(src), index, axis=self.axis)
-        behind = len(g.shape("x")) - self.axis - 1
-        mask = g.op("Reshape", taken, g.ints(-1, *[1] * behind))
-        return g.narrow_like(g.op("Where", mask, gathered, g.widen(x)), x)
+        index = g.op("Where", taken, g.op("Add", entry, size), place)
+        both = g.op("Concat", x, src, axis=self.axis)
+        result: str = g.op("Gather", both, index, axis=self.axis)
+        return result
 
     def shape_variant(self, shapes: Sequence[Shape | None]) -> str:
         x = shapes[0]
