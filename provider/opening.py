@@ -12,7 +12,6 @@ from onnx_iron.provider.placement import RECORDING
 from onnx_iron.provider.registration import EP_NAME, register
 from onnx_iron.provider.weights import check_weights
 
-
 ROLES = ("prefill", "decode")
 
 

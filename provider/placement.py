@@ -12,6 +12,7 @@ import onnxruntime
 from onnx_iron.provider.records import Record, recall
 from onnx_iron.provider.registration import EP_NAME
 
+
 class HasPlacement(Protocol):
     """A session of several models, as ``onnx_iron.Session``."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,14 @@ class Session:
     a chunk are valid is filled in too. Not for several threads at once. When a call fails, states
     may have been written in part: ``reset`` or ``restore`` before going on.
 
+    A per-call value that the model's operators do not allow, such as a position past a cache, is
+    refused before anything runs, on both providers. Plain ``onnxruntime.InferenceSession`` with the
+    CPU provider does not notice it: what would be written past a cache is left out, and what would
+    be read past it repeats the last entry.
+
     Args:
-        path: an .onnx file, or a folder with ``prefill.onnx`` (a chunk of rows at a time) and
-            ``decode.onnx`` (one row), which share their states.
+        path: an .onnx file, or a folder of them which share their states: ``prefill.onnx`` (a chunk
+            of rows at a time), ``decode.onnx`` (one row), and others, for ``call``.
         provider: "iron", or "stock" for onnxruntime's own CPU kernels.
         device: the provider's option of that name: "auto", "cpu" or "npu".
         provider_options: further options of IronExecutionProvider.
@@ -75,10 +81,9 @@ class Session:
         self._position = 0
         # Where nodes run matters on our provider alone; plain onnxruntime may have no record of it.
         reports: list[Placement] = []
-        try:
+        # Where it isn't known, a buffer of its own for each state is always right.
+        with contextlib.suppress(LookupError):
             reports = list(self.placement().values()) if provider == "iron" else []
-        except LookupError:  # it isn't known; a buffer of its own for each state is always right
-            pass
         # Only our own kernels may write a state over itself, and only within one node of theirs.
         in_place = bool(reports) and all(report.complete for report in reports)
         states = merged({m.path: m.states for m in self._models.values()})
@@ -128,11 +133,12 @@ class Session:
                 the decode model where there is one.
 
         Returns:
-            The outputs of the last chunk; of an output that has a row for each row of the chunk,
-            the valid rows of all chunks.
+            The outputs of the last chunk; of an output that follows the rows along one axis, the
+            valid entries of all chunks.
 
         Raises:
-            ValueError: names or shapes that are not the model's, or no rows.
+            ValueError: names or shapes that are not the model's, no rows, a value out of its range
+                in any chunk, or an older export that doesn't say which outputs follow the rows.
             TypeError: dtypes that are not the model's.
         """
         where = "Session.prefill()"

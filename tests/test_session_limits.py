@@ -141,7 +141,9 @@ def test_a_prompt_too_long_for_the_cache_writes_no_chunk(tmp_path: Path, provide
     session = opened(tmp_path, provider, body, {"x": ((CHUNK, 4), np.float32)}, keys=state)
     assert session.prefill(x=random(20, 4))["output"].shape == (20, 4)
     session.reset()
-    with pytest.raises(ValueError, match=r"'position' is 16, .*'keys' has 20 entries, expected 0.."):
+    with pytest.raises(
+        ValueError, match=r"'position' is 16, .*'keys' has 20 entries, expected 0.."
+    ):
         session.prefill(x=random(21, 4))
     np.testing.assert_array_equal(session.state("keys"), 0)
     with pytest.raises(ValueError, match=r"'rows' is 9, and the input 'x' has 8 entries"):

@@ -151,9 +151,7 @@ def _limits_of(step: Step) -> Iterator[CallLimit]:
     }
     kinds = {declared.name: declared.kind for declared in step.op.inputs}
     shapes = {name: x.shape if isinstance(x, Handle) else () for name, x in given.items()}
-    integers = {
-        name: [x] for name, x in given.items() if kinds[name] in (Kind.SCALAR, Kind.INDEX)
-    }
+    integers = {name: [x] for name, x in given.items() if kinds[name] in (Kind.SCALAR, Kind.INDEX)}
     for limit in step.op.limits(shapes, integers):
         sized = given[limit.of]
         assert isinstance(sized, Handle)
@@ -275,7 +273,9 @@ def read_bounds(text: str, where: str) -> dict[str, dict[int, Value]]:
     """
     read = _Reader(BOUNDS, where)
     return {
-        name: {read.axis(axis): read.value(rows) for axis, rows in map(read.pair, read.entries(axes))}
+        name: {
+            read.axis(axis): read.value(rows) for axis, rows in map(read.pair, read.entries(axes))
+        }
         for name, axes in read.members(read_json(text, BOUNDS, where)).items()
     }
 
@@ -352,7 +352,9 @@ class _Reader:
         constant, *terms = self.entries(item) or [None]
         found: dict[Symbol, int] = {}
         for term in terms:
-            factor, symbol, *divisor = self.entries(term) if len(self.entries(term)) > 1 else [None] * 2
+            factor, symbol, *divisor = (
+                self.entries(term) if len(self.entries(term)) > 1 else [None] * 2
+            )
             if isinstance(symbol, str) and not divisor:
                 found[symbol] = self.integer(factor)
                 continue
