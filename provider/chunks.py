@@ -81,7 +81,7 @@ def cut(
         axes = model.row_axes(name)
         if len(axes) > 1 and (len(parts) > 1 or parts[0].model is not model):
             raise ValueError(
-                f"{where}: input {name!r} follows {value!r} along the axes {sorted(axes)} and can't "
+                f"{where}: input {name!r} follows {value!r} along axes {sorted(axes)} and can't "
                 "be cut into chunks; call run() chunk by chunk"
             )
         if len(axes) != 1:

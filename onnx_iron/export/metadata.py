@@ -108,7 +108,7 @@ def _bounds(trace: Trace) -> dict[str, Any]:
     found: dict[str, dict[int, Value]] = {}
     for name, axis, rows in _input_bounds(trace):
         known = found.setdefault(name, {}).setdefault(axis, rows)
-        # An input that is bounded in two ways is cut by the value itself, where that is one of them.
+        # Where an input is bounded in two ways, the value itself is the one that cuts it.
         if known != rows and rows == Value.named(next(iter(rows.names()), "")):
             found[name][axis] = rows
     for name, handle in trace.outputs.items():
