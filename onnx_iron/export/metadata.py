@@ -360,5 +360,5 @@ class _Reader:
                 continue
             if len(divisor) != 1 or self.integer(divisor[0]) < 1:
                 raise self._refuse(term, "[factor, name] or [factor, expression, divisor]")
-            found[FloorDiv(self.value(symbol, depth + 1), divisor[0])] = self.integer(factor)
+            found[FloorDiv(self.value(symbol, depth + 1), self.integer(divisor[0]))] = self.integer(factor)
         return Value(found, self.integer(constant))
