@@ -360,5 +360,6 @@ class _Reader:
                 continue
             if len(divisor) != 1 or self.integer(divisor[0]) < 1:
                 raise self._refuse(term, "[factor, name] or [factor, expression, divisor]")
-            found[FloorDiv(self.value(symbol, depth + 1), self.integer(divisor[0]))] = self.integer(factor)
+            quotient = FloorDiv(self.value(symbol, depth + 1), self.integer(divisor[0]))
+            found[quotient] = self.integer(factor)
         return Value(found, self.integer(constant))
