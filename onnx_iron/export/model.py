@@ -12,6 +12,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from onnx_iron.dtypes import FLOATS, onnx_type
+from onnx_iron.export.metadata import describe, used_values
 from onnx_iron.export.weights import Placed, initializer
 from onnx_iron.graph.handle import Handle, Role
 from onnx_iron.graph.region import Region
@@ -104,7 +105,7 @@ class _Builder:
             **metadata,
             "onnx_iron.version": str(VERSION),
             "onnx_iron.states": json.dumps(self._described_states()),
-            "onnx_iron.values": json.dumps(_described_values(self.trace)),
+            **describe(self.trace),
         }
         helper.set_model_props(model, {key: described[key] for key in sorted(described)})
         return model
@@ -544,34 +545,3 @@ class _Builder:
 
 def _with(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
     return (*shape[:axis], size, *shape[axis + 1 :])
-
-
-def used_values(trace: Trace) -> list[str]:
-    """The per-call values that the steps depend on, in the body's order."""
-    used: set[str] = set()
-    for step in trace.steps:
-        for value in step.values():
-            used.update(value.names())
-        for handle in (*step.tensors(), *step.outputs):
-            for part in handle.lineage():
-                used.update(name for rows in part.valid.values() for name in rows.names())
-                for region in part.index.regions if part.index else ():
-                    if isinstance(region.start, Value):
-                        used.update(region.start.names())
-    return [name for name in trace.value_names if name in used]
-
-
-def _described_values(trace: Trace) -> dict[str, Any]:
-    """The per-call values, each with the inputs' axes that it bounds."""
-    described: dict[str, Any] = {name: {"bounds": []} for name in used_values(trace)}
-    for step in trace.steps:
-        for handle in step.tensors():
-            base = handle.base
-            if base.role is not Role.INPUT or handle.shape != base.shape or not handle.whole:
-                continue
-            for axis, rows in handle.valid.items():
-                bound = {"input": base.name, "axis": axis}
-                name = next(iter(rows.names()), "")
-                if rows == Value.named(name) and bound not in described[name]["bounds"]:
-                    described[name]["bounds"].append(bound)
-    return described

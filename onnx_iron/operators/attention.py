@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from onnx_iron.dtypes import Array
 from onnx_iron.graph.handle import Handle
 from onnx_iron.graph.trace import Operand
 from onnx_iron.graph.value import Value
-from onnx_iron.operators.base import Case, In, Kind, Op, Shape, narrow_like, widen
+from onnx_iron.operators.base import Case, In, Kind, Limit, Op, Shape, narrow_like, widen
 from onnx_iron.operators.body import Body
 from onnx_iron.operators.softmax import softmax
 
@@ -81,14 +82,14 @@ class Attention(Op):
             )
         return (query[0], query[1], value[2])
 
-    def check_call(self, shapes: Mapping[str, Shape], values: Mapping[str, Sequence[int]]) -> None:
+    def limits(
+        self, shapes: Mapping[str, Shape], values: Mapping[str, Sequence[Any]]
+    ) -> Iterator[Limit]:
         entries = shapes["key"][0]
         for name, low, high in (("position", 0, entries - 1), ("kv_rows", 1, entries)):
             for value in values.get(name, ()):
-                if not low <= value <= high:
-                    raise ValueError(
-                        f"{name} is {value}, expected {low}..{high} (key has {entries} rows)"
-                    )
+                message = f"{name} is {value}, expected {low}..{high} (key has {entries} rows)"
+                yield Limit(value, low, high, "key", entries, message)
 
     def flops(self, shapes: Mapping[str, Shape], output: Shape) -> int:
         rows, heads, width = shapes["query"]

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import re
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar, TypeAlias
@@ -57,6 +57,27 @@ class Case:
         parts = [f"{name} {'x'.join(map(str, shape))}" for name, shape in self.shapes.items()]
         parts += [f"{name}={value}" for name, value in {**self.attributes, **self.values}.items()]
         return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A range that a call's integer must be in.
+
+    Attributes:
+        value: the integer; where a trace asks, a Value, or the handle of the tensor that holds it.
+        low: the least one allowed.
+        high: the greatest; a Value where another integer of the call sets it.
+        of: the input whose size sets the range.
+        size: that size.
+        message: what is said of a value outside of the range.
+    """
+
+    value: Any
+    low: int
+    high: Any
+    of: str
+    size: int
+    message: str
 
 
 class Op:
@@ -133,6 +154,12 @@ class Op:
         """As ``body``, preferring a newer standard operator made for the purpose."""
         return self.body(g, *names)
 
+    def limits(
+        self, shapes: Mapping[str, Shape], values: Mapping[str, Sequence[Any]]
+    ) -> Iterator[Limit]:
+        """The ranges of the integers that only a call knows; arguments as of ``check_call``."""
+        yield from ()
+
     def check_call(self, shapes: Mapping[str, Shape], values: Mapping[str, Sequence[int]]) -> None:
         """Check the integers that only a call knows.
 
@@ -143,6 +170,9 @@ class Op:
         Raises:
             ValueError: one is out of its range.
         """
+        for limit in self.limits(shapes, values):
+            if not limit.low <= limit.value <= limit.high:
+                raise ValueError(limit.message)
 
     def flops(self, shapes: Mapping[str, Shape], output: Shape) -> int:
         """Additions and multiplications of a call, about."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from onnx_iron.dtypes import Array
 from onnx_iron.graph.trace import Operand
 from onnx_iron.graph.value import Value
-from onnx_iron.operators.base import Case, In, Kind, Op, Shape, narrow_like, widen
+from onnx_iron.operators.base import Case, In, Kind, Limit, Op, Shape, narrow_like, widen
 from onnx_iron.operators.body import Body
 from onnx_iron.operators.silu import silu, silu_body
 
@@ -77,11 +77,12 @@ class CausalConv1d(Op):
             raise ValueError(f"CausalConv1d.bias is {bias}; x is {x}, so it must be {x[-1:]}")
         return x, state
 
-    def check_call(self, shapes: Mapping[str, Shape], values: Mapping[str, Sequence[int]]) -> None:
+    def limits(
+        self, shapes: Mapping[str, Shape], values: Mapping[str, Sequence[Any]]
+    ) -> Iterator[Limit]:
         T = shapes["x"][-2]  # noqa: N806
         for rows in values.get("rows", ()):
-            if not 0 <= rows <= T:
-                raise ValueError(f"rows is {rows}, expected 0..{T} (x has {T} rows)")
+            yield Limit(rows, 0, T, "x", T, f"rows is {rows}, expected 0..{T} (x has {T} rows)")
 
     def flops(self, shapes: Mapping[str, Shape], output: Shape) -> int:
         return 2 * shapes["taps"][0] * math.prod(output)

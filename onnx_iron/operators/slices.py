@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from onnx_iron.dtypes import Array
 from onnx_iron.graph.handle import Tensor
-from onnx_iron.operators.base import Case, In, Kind, Op, Shape
+from onnx_iron.operators.base import Case, In, Kind, Limit, Op, Shape
 from onnx_iron.operators.body import Body
 
 
@@ -83,8 +83,10 @@ class Narrow(Op):
             raise ValueError(f"Narrow.x is {x}; axis {self.axis} must have {self.length} entries")
         return (*x[: self.axis], self.length, *x[self.axis + 1 :])
 
-    def check_call(self, shapes: Mapping[str, Shape], values: Mapping[str, Sequence[int]]) -> None:
-        check_place(self.length, shapes["x"][self.axis], values)
+    def limits(
+        self, shapes: Mapping[str, Shape], values: Mapping[str, Sequence[Any]]
+    ) -> Iterator[Limit]:
+        return place_limits(self.length, shapes["x"][self.axis], values)
 
     def elements_moved(self, shapes: Mapping[str, Shape], output: Shape) -> int | None:
         return 2 * math.prod(output)
@@ -140,8 +142,10 @@ class SliceScatter(Op):
             )
         return x
 
-    def check_call(self, shapes: Mapping[str, Shape], values: Mapping[str, Sequence[int]]) -> None:
-        check_place(shapes["src"][self.axis], shapes["x"][self.axis], values)
+    def limits(
+        self, shapes: Mapping[str, Shape], values: Mapping[str, Sequence[Any]]
+    ) -> Iterator[Limit]:
+        return place_limits(shapes["src"][self.axis], shapes["x"][self.axis], values)
 
     def elements_moved(self, shapes: Mapping[str, Shape], output: Shape) -> int | None:
         return 2 * math.prod(shapes["src"])  # the rest of a state stays where it is
@@ -155,17 +159,18 @@ class SliceScatter(Op):
         return y
 
     def body(self, g: Body, x: str, src: str, start: str, rows: str | None = None) -> str:
-        # Every entry of x asks which one of src it would be, so no index can be out of range.
+        # Every entry takes itself or one of src, which stand behind all of x: elements are moved
+        # and not computed with, whatever their dtype.
         axis, zero, one = g.integer(self.axis), g.integer(0), g.integer(1)
-        count = g.size(src, axis)
-        entry = g.op("Sub", g.op("Range", zero, g.size(x, axis), one), g.scalar(start))
-        written = g.scalar(rows) if rows is not None else count
+        size = g.size(x, axis)
+        place = g.op("Range", zero, size, one)
+        entry = g.op("Sub", place, g.scalar(start))
+        written = g.scalar(rows) if rows is not None else g.size(src, axis)
         taken = g.op("And", g.op("GreaterOrEqual", entry, zero), g.op("Less", entry, written))
-        index = g.op("Max", g.op("Min", entry, g.op("Sub", count, one)), zero)
-        gathered = g.op("Gather", g.widen(src), index, axis=self.axis)
-        behind = len(g.shape("x")) - self.axis - 1
-        mask = g.op("Reshape", taken, g.ints(-1, *[1] * behind))
-        return g.narrow_like(g.op("Where", mask, gathered, g.widen(x)), x)
+        index = g.op("Where", taken, g.op("Add", entry, size), place)
+        both = g.op("Concat", x, src, axis=self.axis)
+        result: str = g.op("Gather", both, index, axis=self.axis)
+        return result
 
     def shape_variant(self, shapes: Sequence[Shape | None]) -> str:
         x = shapes[0]
@@ -173,21 +178,20 @@ class SliceScatter(Op):
         return f"{len(x)}d"
 
 
-def check_place(length: int, size: int, values: Mapping[str, Sequence[int]]) -> None:
-    """``rows`` of ``length`` entries (all, where not given) from ``start`` fit in ``size``.
-
-    Raises:
-        ValueError: they do not.
-    """
+def place_limits(length: int, size: int, values: Mapping[str, Sequence[Any]]) -> Iterator[Limit]:
+    """``rows`` of ``length`` entries (all, where not given) from ``start`` fit in ``size``."""
     start = values["start"][0]
     rows = next(iter(values.get("rows", ())), length)
-    if not 0 <= rows <= length:
-        raise ValueError(f"rows is {rows}, expected 0..{length}")
-    if not 0 <= start <= size - rows:
-        raise ValueError(
-            f"start is {start} and rows {rows}, expected 0 <= start <= {size - rows} (the axis has "
-            f"{size} entries)"
-        )
+    yield Limit(rows, 0, length, "x", size, f"rows is {rows}, expected 0..{length}")
+    yield Limit(
+        start,
+        0,
+        size - rows,
+        "x",
+        size,
+        f"start is {start} and rows {rows}, expected 0 <= start <= {size - rows} (the axis has "
+        f"{size} entries)",
+    )
 
 
 def place_values(start: int, rows: int | None) -> dict[str, Sequence[int]]:

@@ -18,7 +18,7 @@ class Provider : public ort::EpTable {
   using Options = std::vector<std::pair<std::string, std::string>>;
 
   // Asks Python whether the options are good.
-  explicit Provider(const Options& options);
+  Provider(const Options& options, bool saving);
 
  private:
   void claim(const ort::Graph* graph, ort::SupportInfo* support);
