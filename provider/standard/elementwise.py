@@ -12,7 +12,8 @@ from onnx_iron.provider.standard.rule import broadcast, rule
 @rule("Mod", since=10, newest=28)
 def binary(op: Operation) -> None:
     a, b = op.spec(0), op.spec(1)
-    op.require(a.dtype == b.dtype, f"operands are {a.dtype.name} and {b.dtype.name}")
+    if a.dtype != b.dtype:
+        op.refuse(f"operands are {a.dtype.name} and {b.dtype.name}")
     attributes = {"fmod": op.attribute("fmod", 0)} if op.node.op_type == "Mod" else {}
     output = op.output(Spec(broadcast(op, a.shape, b.shape), a.dtype))
     op.step(op.node.op_type, [op.input(0), op.input(1)], [output], **attributes)

@@ -34,16 +34,11 @@ class Rule:
             Refused: the node can't be run, and why.
         """
         node = op.node
-        op.require(
-            node.since_version >= self.since,
-            f"it is {node.op_type} of opset {node.since_version}, which means something else than "
-            f"that of opset {self.since}, the first that is known",
-        )
-        op.require(
-            node.since_version <= self.newest,
-            f"it is {node.op_type} of opset {node.since_version}, newer than that of opset "
-            f"{self.newest}, the last that is known",
-        )
+        given = f"it is {node.op_type} of opset {node.since_version}"
+        if node.since_version < self.since:
+            op.refuse(f"{given}; the oldest with the meaning that is known is {self.since}")
+        if node.since_version > self.newest:
+            op.refuse(f"{given}; the newest that is known is {self.newest}")
         self.lower(op)
 
 

@@ -29,9 +29,11 @@ def reshape(op: Operation) -> None:
                 shape[axis] = spec.shape[axis]
     if -1 in shape:
         rest = math.prod(dim for dim in shape if dim != -1)
-        op.require(rest > 0 and spec.elements % rest == 0, f"{spec} does not reshape to {wanted}")
+        if rest <= 0 or spec.elements % rest != 0:
+            op.refuse(f"{spec} does not reshape to {wanted}")
         shape[shape.index(-1)] = spec.elements // rest
-    op.require(math.prod(shape) == spec.elements, f"{spec} does not reshape to {wanted}")
+    if math.prod(shape) != spec.elements:
+        op.refuse(f"{spec} does not reshape to {wanted}")
     op.view(op.input(0), tuple(shape))
 
 

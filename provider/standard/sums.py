@@ -12,12 +12,14 @@ from onnx_iron.provider.standard.rule import broadcast, rule
 @rule("MatMul", since=1, newest=13)
 def matmul(op: Operation) -> None:
     a, b = op.spec(0), op.spec(1)
-    op.require(a.dtype == b.dtype, f"operands are {a.dtype.name} and {b.dtype.name}")
+    if a.dtype != b.dtype:
+        op.refuse(f"operands are {a.dtype.name} and {b.dtype.name}")
     op.require(bool(a.shape) and bool(b.shape), "an operand is a scalar")
     # As numpy: a vector is a row on the left, a column on the right, and leaves no dimension.
     left = a.shape if len(a.shape) > 1 else (1, *a.shape)
     right = b.shape if len(b.shape) > 1 else (*b.shape, 1)
-    op.require(left[-1] == right[-2], f"shapes {a.shape} and {b.shape} do not multiply")
+    if left[-1] != right[-2]:
+        op.refuse(f"shapes {a.shape} and {b.shape} do not multiply")
     shape = broadcast(op, left[:-2], right[:-2])
     shape += left[-2:-1] if len(a.shape) > 1 else ()
     shape += right[-1:] if len(b.shape) > 1 else ()
