@@ -194,3 +194,25 @@ def test_live_values_never_share_bytes_however_long_they_live(seed: int) -> None
                 dies < born2 or dies2 < born or begin + size <= begin2 or begin2 + size2 <= begin
             )
             assert name == other or apart, f"{name} and {other} share bytes"
+
+
+def test_an_operand_that_broadcasts_lends_no_bytes() -> None:
+    lowering = lowered([("Add", "x row", "y")])
+    lowering.specs["row"] = Spec((8,), FLOAT32)
+    assert candidates(lowering.steps[0], 0, lowering) == [0]
+
+
+def test_an_update_takes_its_state_and_not_one_that_it_also_reads() -> None:
+    apart, together = (
+        lowered([("SliceScatter", "x src start", "y")]),
+        lowered([("SliceScatter", "x x start", "y")]),
+    )
+    assert candidates(apart.steps[0], 0, apart) == [0]
+    assert candidates(together.steps[0], 0, together) == []
+
+
+def test_an_output_that_is_a_part_of_a_value_is_copied_into_its_buffer() -> None:
+    lowering = lowered([("Exp", "x", "a")], {"half": "a"})
+    plan = planned(lowering, "x", "half")
+    assert [step.op for step in plan.steps] == ["Exp", "Copy"]
+    assert "a" not in plan.placed
