@@ -53,8 +53,8 @@ class Levels:
 class Known:
     """What is known about a graph's values while its nodes are tried, one after another.
 
-    A group is compiled with no more than the shapes of its inputs and the constants: the contents of
-    a value that one group computes are known to the nodes of that group alone.
+    A group is compiled with no more than the shapes of its inputs and the constants. What is in a
+    value that one group computes is known to the nodes of that group alone.
     """
 
     def __init__(self, graph: Graph) -> None:
