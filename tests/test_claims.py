@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from test_provider import EP, constant, iron, model, node, rand, spec, stock
+from provider_models import EP, constant, iron, model, node, rand, spec, stock
 
 import onnx_iron
 from onnx_iron.provider.claim import decide

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_provider import bind, constant, iron, iron_node, model, node, rand, spec
+from provider_models import bind, constant, iron, iron_node, model, node, rand, spec
 
 from onnx_iron.provider.arena import plan_arena
 from onnx_iron.provider.in_place import candidates

@@ -8,8 +8,8 @@ import onnx
 import onnxruntime as ort
 import pytest
 from networks import Exported
+from provider_models import EP, iron
 from test_operators import check, float32_feeds, operands, traced
-from test_provider import EP, iron
 
 import onnx_iron
 from onnx_iron.dtypes import FLOATS
