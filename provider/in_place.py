@@ -25,7 +25,7 @@ def candidates(step: Step, output: int, lowering: Lowering) -> list[int]:
         names = [declared.name for declared in operator.inputs]
         made = operator.outputs[output]
         inputs = [names.index(given) for given, taken in operator.updates if taken == made]
-    elif True:
+    elif step.op in ELEMENTWISE:
         inputs = list(range(len(step.inputs)))
     else:
         return []
