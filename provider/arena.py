@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Collection, Sequence
 
 from onnx_iron.provider.in_place import candidates
@@ -27,8 +28,12 @@ def plan_arena(
         for given in step.inputs:
             if given is not None:
                 last_read[lowering.resolve(given)[0]] = position
+    dying: dict[int, list[str]] = {}
+    for name, position in last_read.items():
+        dying.setdefault(position, []).append(name)
     offsets: dict[str, int] = {}
     live: dict[str, tuple[int, int]] = {}  # root -> begin, end
+    free = _Gaps()
     for position, step in enumerate(steps):
         for index, name in enumerate(step.outputs):
             if name in elsewhere:
@@ -38,20 +43,42 @@ def plan_arena(
                 live[name] = live.pop(reused)
             else:
                 size = -(-max(lowering.specs[name].bytes, 1) // ALIGNMENT) * ALIGNMENT
-                begin = _first_gap(live.values(), size)
+                begin = free.take(size)
                 live[name] = (begin, begin + size)
             offsets[name] = live[name][0]
-        live = {name: span for name, span in live.items() if last_read[name] > position}
+        for name in dying.get(position, ()):
+            if name in live:
+                free.give(*live.pop(name))
     return offsets
 
 
-def _first_gap(spans: Collection[tuple[int, int]], size: int) -> int:
-    begin = 0
-    for taken, end in sorted(spans):
-        if begin + size <= taken:
-            break
-        begin = max(begin, end)
-    return begin
+class _Gaps:
+    """The bytes that nobody uses: sorted, apart from each other, the last without an end."""
+
+    def __init__(self) -> None:
+        self._begins, self._ends = [0], [1 << 63]
+
+    def take(self, size: int) -> int:
+        """Where the first gap of a size begins, which is taken from it."""
+        spans = zip(self._begins, self._ends, strict=True)
+        at = next(i for i, (begin, end) in enumerate(spans) if end - begin >= size)
+        begin = self._begins[at]
+        self._begins[at] += size
+        if self._begins[at] == self._ends[at]:
+            del self._begins[at], self._ends[at]
+        return begin
+
+    def give(self, begin: int, end: int) -> None:
+        """Give bytes back; gaps that touch become one."""
+        at = bisect.bisect(self._begins, begin)
+        if self._begins[at] == end:
+            end = self._ends[at]
+            del self._begins[at], self._ends[at]
+        if at > 0 and self._ends[at - 1] == begin:
+            self._ends[at - 1] = end
+        else:
+            self._begins.insert(at, begin)
+            self._ends.insert(at, end)
 
 
 def _dying_input(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
 import json
 import traceback
 from collections.abc import Mapping
@@ -39,7 +40,7 @@ def claim(request: int, question: Mapping[str, Any]) -> None:
 
 def compile_subgraph(request: int, question: Mapping[str, Any]) -> None:
     """A claimed group is to become a program for given shapes."""
-    graph = read_graph(question["graph"])
+    graph = question["graph"]
     shapes = [tuple(shape) for shape in question["shapes"]]
     Writer(request, compile_program(graph, shapes)).write()
     collect(graph, shapes)
@@ -56,13 +57,31 @@ def compile_subgraph(request: int, question: Mapping[str, Any]) -> None:
         library().onnx_iron_program_device(request, compiled.number)
 
 
+@functools.lru_cache(maxsize=32)
+def read_compile_question(text: bytes) -> Mapping[str, Any]:
+    """A question for a program but for its shapes, with the graph read: it comes again for each
+    set of shapes."""
+    question: dict[str, Any] = json.loads(text + b"}")
+    question["graph"] = read_graph(question["graph"])
+    return question
+
+
+def read_question(text: bytes) -> Mapping[str, Any]:
+    """A question as the native side writes it; shapes, if any, are its last entry."""
+    before, key, shapes = text.rpartition(b',"shapes":')
+    if not key:
+        question: Mapping[str, Any] = json.loads(text)
+        return question
+    return {**read_compile_question(before), "shapes": json.loads(shapes[:-1])}
+
+
 ANSWERS = {"open": open_provider, "claim": claim, "compile": compile_subgraph}
 
 
 def answer(request: int, text: int, length: int) -> int:
     """The planner as C calls it: no exception comes out, a failure is told to the request."""
     try:
-        question = json.loads(ctypes.string_at(text, length))
+        question = read_question(ctypes.string_at(text, length))
         ANSWERS[question["kind"]](request, question)
     except (OptionError, CompileError) as error:
         library().onnx_iron_request_fail(request, encode(str(error)))

@@ -54,6 +54,8 @@ def lower_graph(graph: Graph, shapes: Sequence[Shape]) -> tuple[Lowering, list[b
             lower(node, lowering)
         except Refused as refusal:
             raise CompileError(f"{node}: {refusal}") from None
+        except Exception as error:
+            raise CompileError(f"{node}: {type(error).__name__}: {error}") from error
     return lowering, constant
 
 
