@@ -52,6 +52,8 @@ def try_node(node: Node, known: Lowering) -> Decision:
     """Lower a node on its own; what that finds out about its outputs is added to ``known``."""
     if node.provider:
         return Decision(node, False, f"it already is {node.provider}'s")
+    if node.problem:
+        return Decision(node, False, node.problem)
     specs = {name: known.specs[name] for name in node.inputs if name in known.specs}
     trial = Lowering(specs=specs, integers=known.integers)
     try:

@@ -19,7 +19,8 @@ Runner = ctypes.CFUNCTYPE(
 )
 Release = ctypes.CFUNCTYPE(None, c_int64)
 
-# The planner: (request, question, its length) -> 0.
+# The planner: (request, question, its length) -> ANSWERED; 0 where an interrupt (Ctrl-C) came.
+ANSWERED = 1
 Planner = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from onnx_iron.provider.claim import decide, group
 from onnx_iron.provider.graph import read_graph
 from onnx_iron.provider.kernel_check import encode
-from onnx_iron.provider.library import Planner, library
+from onnx_iron.provider.library import ANSWERED, Planner, library
 from onnx_iron.provider.npu.collecting import collect
 from onnx_iron.provider.options import OptionError, read_options
 from onnx_iron.provider.program import CompileError, Writer, compile_program
@@ -60,12 +60,18 @@ ANSWERS = {"open": open_provider, "claim": claim, "compile": compile_subgraph}
 
 
 def answer(request: int, text: int, length: int) -> int:
-    """The planner as C calls it: no exception comes out, a failure is told to the request."""
+    """The planner as C calls it: no exception comes out, a failure is told to the request.
+
+    After a KeyboardInterrupt the native side raises the signal again, so that the caller of
+    onnxruntime gets it.
+    """
     try:
         question = json.loads(ctypes.string_at(text, length))
         ANSWERS[question["kind"]](request, question)
     except (OptionError, CompileError) as error:
         library().onnx_iron_request_fail(request, encode(str(error)))
+    except KeyboardInterrupt:
+        return 0
     except BaseException as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         message = (
@@ -73,7 +79,7 @@ def answer(request: int, text: int, length: int) -> int:
             f"(in {where.name}, {where.filename}:{where.lineno}); please report this"
         )
         library().onnx_iron_request_fail(request, encode(message))
-    return 0
+    return ANSWERED
 
 
 _callback = Planner(answer)

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -24,13 +25,21 @@ struct Request {
   void fail(std::string message);
 };
 
-// Python's side: returns 0, or something else after a failure.
+// Python's side: returns kAnswered, also after a failure that it told. Anything else is an
+// interruption (Ctrl-C), and so is 0, which ctypes returns for an exception that came out.
+inline constexpr int kAnswered = 1;
 using Planner = int (*)(void* request, const char* question, size_t length);
 
 // null takes the planner away, and waits for the questions that it is still answering.
 void set_planner(Planner planner);
 
-// Throws std::invalid_argument with the failure, if there is one.
+// A question that Ctrl-C ended. An error from onnxruntime would reach the user before the
+// interpreter runs its handler, so what can go on without an answer does.
+struct Interrupted : std::runtime_error {
+  Interrupted() : std::runtime_error("onnx-iron: interrupted") {}
+};
+
+// Throws Interrupted, and std::invalid_argument with the failure, if there is one.
 void ask(Request& request);
 
 }  // namespace onnx_iron

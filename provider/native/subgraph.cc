@@ -52,9 +52,12 @@ Subgraph::Subgraph(std::string question, const std::vector<const ort::ValueInfo*
       changing_inputs_.push_back(names_.size() - 1);
     }
   }
-  if (is_static) {
+  if (!is_static) return;
+  try {
     static_program_ = compile(std::move(borders));
     question_ = {};
+  } catch (const Interrupted&) {
+    // The session is about to be thrown away; if it is not, the first call compiles.
   }
 }
 
