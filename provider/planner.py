@@ -12,7 +12,7 @@ from typing import Any
 from onnx_iron.provider.claim import decide, group
 from onnx_iron.provider.graph import read_graph
 from onnx_iron.provider.kernel_check import encode
-from onnx_iron.provider.library import ANSWERED, Planner, library
+from onnx_iron.provider.library import Planner, library
 from onnx_iron.provider.npu.collecting import collect
 from onnx_iron.provider.options import OptionError, read_options
 from onnx_iron.provider.program import CompileError, Writer, compile_program
@@ -68,10 +68,11 @@ def answer(request: int, text: int, length: int) -> int:
     try:
         question = json.loads(ctypes.string_at(text, length))
         ANSWERS[question["kind"]](request, question)
+        library().onnx_iron_request_answered(request)
     except (OptionError, CompileError) as error:
         library().onnx_iron_request_fail(request, encode(str(error)))
     except KeyboardInterrupt:
-        return 0
+        pass  # the request is neither answered nor failed
     except BaseException as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         message = (
@@ -79,7 +80,7 @@ def answer(request: int, text: int, length: int) -> int:
             f"(in {where.name}, {where.filename}:{where.lineno}); please report this"
         )
         library().onnx_iron_request_fail(request, encode(message))
-    return ANSWERED
+    return 0
 
 
 _callback = Planner(answer)

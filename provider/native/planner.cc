@@ -42,8 +42,8 @@ void ask(Request& request) {
         "onnx-iron: there is no planner: either the library was registered without "
         "onnx_iron.register(), or Python is shutting down");
   }
-  int result = planner(&request, request.question.data(), request.question.size());
-  if (result != kAnswered) {
+  planner(&request, request.question.data(), request.question.size());
+  if (!request.answered && !request.failed) {
     // Python is told again, for onnxruntime's own code lies between it and the one who waits: its
     // handler runs when that code is back in Python.
     std::raise(SIGINT);

@@ -17,6 +17,7 @@ struct Request {
   std::string question;
   // Answers. A failure is a text for the user.
   bool failed = false;
+  bool answered = false;
   std::string failure;
   std::vector<std::vector<size_t>> claims;
   // Where the question is about a program, an empty one to fill in.
@@ -25,9 +26,8 @@ struct Request {
   void fail(std::string message);
 };
 
-// Python's side: returns kAnswered, also after a failure that it told. Anything else is an
-// interruption (Ctrl-C), and so is 0, which ctypes returns for an exception that came out.
-inline constexpr int kAnswered = 1;
+// Python's side: tells the request that it is answered, or that it failed; neither is an
+// interruption (Ctrl-C). What it returns says nothing: it is undefined where an exception came out.
 using Planner = int (*)(void* request, const char* question, size_t length);
 
 // null takes the planner away, and waits for the questions that it is still answering.
