@@ -159,6 +159,12 @@ def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
+def _encode(text: str) -> bytes:
+    if "\0" in text:
+        raise ValueError(f"{text!r} has a NUL in it, at which the native library would end it")
+    return text.encode()
+
+
 def _shape(shape: Sequence[int]) -> Any:
     return ctypes.cast((c_int64 * len(shape))(*shape), POINTER(c_int64))
 
@@ -178,13 +184,13 @@ def _operands(arrays: Sequence[Array | None]) -> Any:
 def _attributes(attributes: Mapping[str, Value]) -> Any:
     described = (Attribute * len(attributes))()
     for slot, (name, value) in zip(described, attributes.items(), strict=True):
-        slot.name = name.encode()
+        slot.name = _encode(name)
         if isinstance(value, int):
             slot.kind, slot.integer = _INTEGER, int(value)
         elif isinstance(value, float):
             slot.kind, slot.real = _REAL, value
         elif isinstance(value, str):
-            slot.kind, slot.text = _TEXT, value.encode()
+            slot.kind, slot.text = _TEXT, _encode(value)
         else:
             slot.kind, slot.integers, slot.count = _INTEGERS, _shape(value), len(value)
     return described
@@ -225,7 +231,7 @@ def run_kernel(
     native, kernel = library(), c_void_p()
     error = ctypes.create_string_buffer(_ERROR_BYTES)
     if native.onnx_iron_kernel_create(
-        op.encode(),
+        _encode(op),
         _operands(given),
         len(given),
         _operands(made),

@@ -118,6 +118,8 @@ def _reason_to_leave(node: Node, known: Known, level: int) -> str:
     """Why a node is not taken; empty where it is."""
     if node.provider:
         return f"it already is {node.provider}'s"
+    if node.problem:
+        return node.problem
     try:
         known.try_node(node, level)
     except Refused as refusal:

@@ -79,12 +79,19 @@ ANSWERS = {"open": open_provider, "claim": claim, "compile": compile_subgraph}
 
 
 def answer(request: int, text: int, length: int) -> int:
-    """The planner as C calls it: no exception comes out, a failure is told to the request."""
+    """The planner as C calls it: no exception comes out, a failure is told to the request.
+
+    After a KeyboardInterrupt the native side raises the signal again, so that the caller of
+    onnxruntime gets it.
+    """
     try:
         question = read_question(ctypes.string_at(text, length))
         ANSWERS[question["kind"]](request, question)
+        library().onnx_iron_request_answered(request)
     except (OptionError, CompileError) as error:
         library().onnx_iron_request_fail(request, encode(str(error)))
+    except KeyboardInterrupt:
+        pass  # the request is neither answered nor failed
     except BaseException as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         message = (

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "provider/native/describe.h"
+#include "provider/native/planner.h"
 #include "provider/native/status.h"
 #include "provider/native/subgraph.h"
 
@@ -82,6 +83,8 @@ Provider::Provider(const Options& options, bool saving) {
           "out ep.context_enable, and keep the model as it was exported");
     }
     ask(request);
+  } catch (const Interrupted&) {
+    interrupted_ = true;
   } catch (const std::exception& error) {
     failure_ = error.what();
   }
@@ -93,7 +96,7 @@ std::string Provider::begin_question(const char* kind) const {
 
 void Provider::claim(const ort::Graph* graph, ort::SupportInfo* support) {
   std::vector<const ort::Node*> nodes = nodes_of(graph);
-  if (nodes.empty()) return;
+  if (nodes.empty() || interrupted_) return;
   Request request;
   try {
     if (!failure_.empty()) throw std::invalid_argument(failure_);
@@ -106,6 +109,9 @@ void Provider::claim(const ort::Graph* graph, ort::SupportInfo* support) {
         if (index >= nodes.size()) throw std::invalid_argument("planner: no such node");
       }
     }
+  } catch (const Interrupted&) {
+    interrupted_ = true;
+    return;
   } catch (const std::exception& error) {
     failure_ = error.what();
     request.claims.clear();

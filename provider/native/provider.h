@@ -31,6 +31,8 @@ class Provider : public ort::EpTable {
   // GetCapability, and its Python side answers one of CreateEp with a session on another provider:
   // so it is kept until Compile can report it.
   std::string failure_;
+  // After an interruption nothing is claimed: the session opens soon, for its caller to be told.
+  bool interrupted_ = false;
 };
 
 class ProviderFactory : public ort::FactoryTable {

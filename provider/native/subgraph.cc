@@ -43,7 +43,12 @@ Subgraph::Subgraph(std::string question, const std::vector<const ort::ValueInfo*
       changing_inputs_.push_back(names_.size() - 1);
     }
   }
-  if (is_static) static_program_ = compile(std::move(borders));
+  if (!is_static) return;
+  try {
+    static_program_ = compile(std::move(borders));
+  } catch (const Interrupted&) {
+    // The session is about to be thrown away; if it is not, the first call compiles.
+  }
 }
 
 std::shared_ptr<const Program> Subgraph::compile(std::vector<Border> inputs) const {
