@@ -23,7 +23,7 @@ from onnx_iron.operators.body import Body, function
 # Function bodies use operators that all runtimes of this opset have.
 OPSET = 21
 _IR_VERSION = 10
-_PRODUCER = "onnx-iron"
+_PRODUCER, _PRODUCER_VERSION = "onnx-iron", "0.1.0"
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,7 @@ class _Builder:
             opset_imports=imports,
             functions=[self.functions[key] for key in sorted(self.functions)],
             producer_name=_PRODUCER,
+            producer_version=_PRODUCER_VERSION,
             ir_version=max(
                 _IR_VERSION, helper.find_min_ir_version_for(imports, ignore_unknown=True)
             ),
