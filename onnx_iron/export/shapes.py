@@ -66,7 +66,7 @@ class _Dim(int):
         if mine is theirs:
             return True
         if not isinstance(mine, _Dim) and not isinstance(theirs, _Dim):
-            return mine == theirs
+            return bool(mine == theirs)
         if not self.choices.ask():
             return False
         if isinstance(mine, _Dim):
