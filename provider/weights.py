@@ -50,8 +50,8 @@ def check_weights(model: Path, *, whole: bool = False) -> None:
         raise ValueError(_other(model))
     if whole:
         for name in sorted(_files(loaded)):
-            with (model.parent / name).open("rb") as file:
-                if hashlib.file_digest(file, "sha256").hexdigest() != expected.get("sha256"):
+            with (model.parent / name).open("rb") as data:
+                if hashlib.file_digest(data, "sha256").hexdigest() != expected.get("sha256"):
                     raise ValueError(_other(model))
 
 

@@ -25,9 +25,8 @@ def identify(models: Iterable[onnx.ModelProto], written: Written) -> None:
         for tensor in model.graph.initializer:
             if uses_external_data(tensor):
                 info = ExternalDataInfo(tensor)
-                _add(
-                    digest, tensor.name, info.offset, info.length, written.samples[info.offset or 0]
-                )
+                offset, length = info.offset or 0, info.length or 0
+                _add(digest, tensor.name, offset, length, written.samples[offset])
         _record(
             model,
             WEIGHTS_KEY,
