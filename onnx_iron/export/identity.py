@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from onnx_iron.export.weights import Written, sampled
