@@ -86,10 +86,7 @@ def open_session(
                 devices = [d for d in onnxruntime.get_ep_devices() if d.ep_name == EP_NAME]
                 session_options.add_provider_for_devices(devices, dict(options))
             providers = given = None
-    try:
-        return onnxruntime.InferenceSession(
-            str(file), session_options, providers=providers, provider_options=given
-        )
-    except Exception:
-        check_weights(file)
-        raise
+    check_weights(file)
+    return onnxruntime.InferenceSession(
+        str(file), session_options, providers=providers, provider_options=given
+    )

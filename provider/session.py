@@ -27,6 +27,7 @@ from onnx_iron.provider.opening import model_files, open_session
 from onnx_iron.provider.placement import Placement, placement
 from onnx_iron.provider.specs import Array
 from onnx_iron.provider.states import HOST, Memory, States, merged
+from onnx_iron.provider.weights import check_together
 
 POSITION = "position"
 PROVIDERS = ("iron", "stock")
@@ -74,9 +75,11 @@ class Session:
         if provider not in PROVIDERS:
             raise ValueError(f"Session: provider is {provider!r}, expected 'iron' or 'stock'")
         options = {"device": device, **(provider_options or {})}
+        files = model_files(Path(path))
+        check_together(files.values())
         self._models = {
             role: Model(file, open_session(file, provider, options, session_options))
-            for role, file in model_files(Path(path)).items()
+            for role, file in files.items()
         }
         self._position = 0
         # Where nodes run matters on our provider alone; plain onnxruntime may have no record of it.

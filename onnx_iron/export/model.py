@@ -24,7 +24,7 @@ from onnx_iron.operators.body import Body, function
 # Function bodies use operators that all runtimes of this opset have.
 OPSET = 21
 _IR_VERSION = 10
-_PRODUCER = "onnx-iron"
+_PRODUCER, _PRODUCER_VERSION = "onnx-iron", "0.1.0"
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,7 @@ class _Builder:
         self.versions: dict[str, str] = {}  # state -> its value after the writes so far
         self.parts: dict[tuple[Any, ...], str] = {}  # reshapes and slices already made
         self.names: dict[str, int] = {}
+        self.written = _written_states(trace)
         # The standard dialect is as new as the operators used need.
         needed = [step.op.standard_opset for step in trace.steps]
         self.opset = max([OPSET, *needed]) if options.dialect == "standard" else OPSET
@@ -97,6 +98,7 @@ class _Builder:
             opset_imports=imports,
             functions=[self.functions[key] for key in sorted(self.functions)],
             producer_name=_PRODUCER,
+            producer_version=_PRODUCER_VERSION,
             ir_version=max(
                 _IR_VERSION, helper.find_min_ir_version_for(imports, ignore_unknown=True)
             ),
@@ -148,7 +150,7 @@ class _Builder:
             for name, handle in self.trace.outputs.items()
         ]
         for name, state in self.trace.states.items():
-            if name in self._written():
+            if name in self.written:
                 wanted.append(
                     (
                         f"present.{name}",
@@ -169,12 +171,14 @@ class _Builder:
             else:  # an input or a weight, or a value that is an output already
                 self._add("Identity", [value], [name], name, {})
             self.outputs.append(helper.make_tensor_value_info(name, onnx_type(outside), shape))
-        taken = [info.name for info in (*self.inputs, *self.outputs)]
-        for name in taken:
-            if taken.count(name) > 1:
+        taken: set[str] = set()
+        for info in (*self.inputs, *self.outputs):
+            if info.name in taken:
                 raise ValueError(
-                    f"export(): {name} is a state's and an output's; rename the output"
+                    f"export(): {info.name} is the name of a state's input or output and of "
+                    "another input or output; rename that one"
                 )
+            taken.add(info.name)
         self._rename(renamed)
 
     def _rename(self, renamed: Mapping[str, str]) -> None:
@@ -185,21 +189,12 @@ class _Builder:
         for name in renamed:
             self.infos.pop(name, None)
 
-    def _written(self) -> set[str]:
-        return {
-            handle.base.name
-            for step in self.trace.steps
-            for handle in step.outputs
-            if handle.base.role is Role.STATE and not self.trace.states[handle.base.name].scratch
-        }
-
     def _described_states(self) -> list[dict[str, Any]]:
-        written = self._written()
         return [
             {
                 "name": name,
                 "input": f"past.{name}",
-                "output": f"present.{name}" if name in written else None,
+                "output": f"present.{name}" if name in self.written else None,
                 "shape": list(state.shape),
                 "dtype": self._boundary_dtype(state.dtype, self.options.state_dtype).name,
             }
@@ -545,3 +540,13 @@ class _Builder:
 
 def _with(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
     return (*shape[:axis], size, *shape[axis + 1 :])
+
+
+def _written_states(trace: Trace) -> set[str]:
+    """The states that a caller keeps and that the steps write."""
+    return {
+        handle.base.name
+        for step in trace.steps
+        for handle in step.outputs
+        if handle.base.role is Role.STATE and not trace.states[handle.base.name].scratch
+    }

@@ -25,10 +25,15 @@ class _Arithmetic(Op):
     ufunc: ClassVar[Any]
 
     def shape(self, a: Shape, b: Shape) -> Shape:
-        try:
-            return np.broadcast_shapes(a, b)
-        except ValueError:
-            raise ValueError(f"{self.name}: shapes {a} and {b} do not broadcast") from None
+        # In Python's comparisons, which know of dimensions that are open in a model.
+        rank = max(len(a), len(b))
+        pairs = zip((1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b, strict=True)
+        shape = []
+        for one, other in pairs:
+            if one != other and one != 1 and other != 1:
+                raise ValueError(f"{self.name}: shapes {a} and {b} do not broadcast")
+            shape.append(other if one == 1 else one)
+        return tuple(shape)
 
     def reference(self, a: Array, b: Array) -> Array:
         with np.errstate(all="ignore"):
