@@ -15,7 +15,7 @@ from onnx_iron.kernels.designs.design import (
 )
 from onnx_iron.kernels.designs.request import RefusedError, Request, first_that_fits, makes
 from onnx_iron.kernels.designs.split import Split
-from onnx_iron.operators.matmul import Epilogue, ProjectionGEMM
+from onnx_iron.operators.gemm import Epilogue, ProjectionGEMM
 
 _GEMV_ROWS = 16  # of the weight, that the kernel takes at once
 _GEMV_DEPTH = 512  # elements of a row, at the most

@@ -25,8 +25,9 @@ from onnx_iron.operators.arithmetic import Add, Div, Mul, Sub
 from onnx_iron.operators.attention import Attention
 from onnx_iron.operators.causal_conv1d import CausalConv1d
 from onnx_iron.operators.gelu import GELU
+from onnx_iron.operators.gemm import GEMM, Epilogue, ProjectionGEMM
+from onnx_iron.operators.gemv import GEMV
 from onnx_iron.operators.layer_norm import LayerNorm
-from onnx_iron.operators.matmul import GEMM, GEMV, Epilogue, ProjectionGEMM
 from onnx_iron.operators.rms_norm import RMSNorm
 from onnx_iron.operators.rope import RoPE
 from onnx_iron.operators.silu import SiLU, silu

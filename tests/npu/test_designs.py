@@ -44,14 +44,17 @@ from onnx_iron.operators.arithmetic import Add, Div, Mul, Sub
 from onnx_iron.operators.attention import Attention
 from onnx_iron.operators.base import Kind
 from onnx_iron.operators.causal_conv1d import CausalConv1d
+from onnx_iron.operators.copy import Copy
 from onnx_iron.operators.embedding import Embedding
 from onnx_iron.operators.gelu import GELU
+from onnx_iron.operators.gemm import GEMM, Epilogue, ProjectionGEMM
+from onnx_iron.operators.gemv import GEMV
 from onnx_iron.operators.layer_norm import LayerNorm
-from onnx_iron.operators.matmul import GEMM, GEMV, Epilogue, ProjectionGEMM
+from onnx_iron.operators.narrow import Narrow
 from onnx_iron.operators.rms_norm import RMSNorm
 from onnx_iron.operators.rope import RoPE
 from onnx_iron.operators.silu import SiLU
-from onnx_iron.operators.slices import Copy, Narrow, SliceScatter
+from onnx_iron.operators.slice_scatter import SliceScatter
 from onnx_iron.operators.softmax import Softmax
 
 devices = st.sampled_from(list(Device))

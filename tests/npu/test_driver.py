@@ -14,7 +14,7 @@ from onnx_iron.dtypes import BFLOAT16
 from onnx_iron.kernels.designs import Design, design_for
 from onnx_iron.kernels.designs import Device as Target
 from onnx_iron.operators.arithmetic import Add
-from onnx_iron.operators.slices import SliceScatter
+from onnx_iron.operators.slice_scatter import SliceScatter
 from onnx_iron.provider.npu import artifacts
 from onnx_iron.provider.npu.errors import ContextLostError, NpuError, NpuTimeoutError
 from onnx_iron.provider.npu.image import Part, build_image

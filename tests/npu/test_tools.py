@@ -181,7 +181,7 @@ def a_design() -> Design:
     import numpy as np
 
     from onnx_iron.dtypes import BFLOAT16
-    from onnx_iron.operators.slices import SliceScatter
+    from onnx_iron.operators.slice_scatter import SliceScatter
 
     op = SliceScatter.from_attributes({"axis": 0})
     specs = (((64, 128), BFLOAT16), ((4, 128), BFLOAT16), ((), np.dtype(np.int32)))

@@ -1,4 +1,4 @@
-"""GEMV, GEMM and ProjectionGEMM: products with a weight, accumulated in float32."""
+"""GEMM and ProjectionGEMM: products of matrices, accumulated in float32."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from onnx_iron.dtypes import Array
-from onnx_iron.graph.handle import Handle
-from onnx_iron.graph.trace import Operand
+from onnx_iron.graph.operand import Operand
 from onnx_iron.graph.value import Value
-from onnx_iron.operators.base import Attribute, Case, In, Op, Shape, narrow_like, widen
+from onnx_iron.operators.base import Attribute, Case, In, Op, Shape, Tolerance, narrow_like, widen
 from onnx_iron.operators.body import Body
 from onnx_iron.operators.gelu import gelu, gelu_body
+from onnx_iron.operators.rows import row_bounds
 from onnx_iron.operators.silu import silu, silu_body
 
 
@@ -41,45 +41,6 @@ class Epilogue(StrEnum):
     SIGMOID = "sigmoid"
 
 
-@dataclass(frozen=True)
-class GEMV(Op):
-    """``weight @ x`` for one row, accumulated in float32 and rounded once."""
-
-    weight = In()
-    x = In()
-    tunables = ("num_aie_columns", "tile_size_input", "tile_size_output")
-    cases = (
-        Case({"weight": (48, 64), "x": (64,)}),
-        Case({"weight": (7, 33), "x": (1, 33)}),
-        Case({"weight": (1, 1), "x": (1,)}),
-    )
-
-    def shape(self, weight: Shape, x: Shape) -> Shape:
-        if len(weight) != 2:
-            raise ValueError(f"GEMV.weight is {weight}; it must be (out, in)")
-        if x not in ((weight[1],), (1, weight[1])):
-            raise ValueError(
-                f"GEMV.x is {x}; weight is {weight}, so it must be ({weight[1]},) or "
-                f"(1, {weight[1]})"
-            )
-        return (*x[:-1], weight[0])
-
-    def flops(self, shapes: Mapping[str, Shape], output: Shape) -> int:
-        return 2 * math.prod(output) * shapes["x"][-1]
-
-    def output_bounds(
-        self, output: str, operands: Sequence[Operand], shape: Shape
-    ) -> dict[int, Value]:
-        return _row_bounds(self.name, operands[1], operands[0], shape)
-
-    def reference(self, weight: Array, x: Array) -> Array:
-        return narrow_like(widen(x) @ widen(weight).T, x)
-
-    def body(self, g: Body, weight: str, x: str) -> str:
-        transposed = g.op("Transpose", g.widen(weight), perm=[1, 0])
-        return g.narrow_like(g.op("MatMul", g.widen(x), transposed), x)
-
-
 class _Product(Op):
     """What GEMM and ProjectionGEMM share: two operands, B by rows or by columns."""
 
@@ -87,6 +48,7 @@ class _Product(Op):
     b = In()
     b_col_maj: bool
     precision: Precision
+    tolerance = Tolerance(4, 1, "a float32 sum of K products, in some order", of_magnitude=2**-21)
 
     def shape(self, a: Shape, b: Shape) -> Shape:
         if len(a) != 2 or len(b) != 2:
@@ -103,7 +65,10 @@ class _Product(Op):
     def output_bounds(
         self, output: str, operands: Sequence[Operand], shape: Shape
     ) -> dict[int, Value]:
-        return _row_bounds(self.name, operands[0], operands[1], shape)
+        return row_bounds(self.name, operands[0], operands[1], shape)
+
+    def magnitude(self, a: Array, b: Array) -> Array:
+        return np.asarray(np.abs(a) @ np.abs(b.T if self.b_col_maj else b))
 
     def sums(self, a: Array, b: Array) -> Array:
         """The float32 sums."""
@@ -115,8 +80,7 @@ class _Product(Op):
         wide = g.widen(b)
         if self.b_col_maj:
             wide = g.op("Transpose", wide, perm=[1, 0])
-        result: str = g.op("MatMul", g.widen(a), wide)
-        return result
+        return g.op("MatMul", g.widen(a), wide)
 
 
 _PRODUCT_CASES = (
@@ -138,6 +102,9 @@ class GEMM(_Product):
     def reference(self, a: Array, b: Array) -> Array:
         return narrow_like(self.sums(a, b), a)
 
+    def oracle(self, a: Array, b: Array) -> Array:
+        return np.asarray(a @ (b.T if self.b_col_maj else b))
+
     def body(self, g: Body, a: str, b: str) -> str:
         return g.narrow_like(self.sums_body(g, a, b), a)
 
@@ -149,6 +116,7 @@ class ProjectionGEMM(_Product):
     ``epilogue_modes`` holds one mode, the whole product's.
     """
 
+    stem = "projection_gemm"
     b_col_maj: bool = False
     precision: Precision = Precision.DEFAULT
     epilogue_modes: tuple[Epilogue, ...] = (Epilogue.NONE,)
@@ -199,6 +167,19 @@ class ProjectionGEMM(_Product):
                     sums = 1 / (1 + np.exp(-sums))
         return narrow_like(sums, a)
 
+    def oracle(self, a: Array, b: Array) -> Array:
+        from scipy.special import expit, ndtr
+
+        sums = np.asarray(a @ (b.T if self.b_col_maj else b))
+        match self.epilogue_modes[0]:
+            case Epilogue.GELU:
+                return np.asarray(sums * ndtr(sums))
+            case Epilogue.SILU:
+                return np.asarray(sums * expit(sums))
+            case Epilogue.SIGMOID:
+                return np.asarray(expit(sums))
+        return sums
+
     def body(self, g: Body, a: str, b: str) -> str:
         sums = self.sums_body(g, a, b)
         match self.epilogue_modes[0]:
@@ -209,16 +190,3 @@ class ProjectionGEMM(_Product):
             case Epilogue.SIGMOID:
                 sums = g.op("Sigmoid", sums)
         return g.narrow_like(sums, a)
-
-
-def _row_bounds(name: str, x: Operand, weight: Operand, shape: Shape) -> dict[int, Value]:
-    """Rows bounded in x are bounded in the product; nothing else may be."""
-    for operand, axes in ((x, range(len(shape) - 1)), (weight, range(0))):
-        for axis, rows in operand.valid.items() if isinstance(operand, Handle) else ():
-            if axis not in axes:
-                assert isinstance(operand, Handle)
-                raise ValueError(
-                    f"{name}: {operand.name} is bounded by {rows} along axis {axis}; only the rows "
-                    "of the left operand may be"
-                )
-    return dict(x.valid) if isinstance(x, Handle) else {}
