@@ -88,6 +88,8 @@ class Op:
     tunables: ClassVar[tuple[str, ...]] = ()
     # What its steps are called: the function's name.
     stem: ClassVar[str] = ""
+    # The name that its files have in every layer: this one's, the kernels' and the design's.
+    file: ClassVar[str] = ""
     # It sums over the last axis, so that axis can't hold padding.
     reduces_last_axis: ClassVar[bool] = False
 
@@ -98,6 +100,8 @@ class Op:
             cls.stem = re.sub(
                 r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.name
             ).lower()
+        if "file" not in vars(cls):
+            cls.file = cls.__module__.rpartition(".")[2]
         found = []
         for name, member in vars(cls).items():
             if isinstance(member, In):

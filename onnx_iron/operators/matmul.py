@@ -45,6 +45,7 @@ class Epilogue(StrEnum):
 class GEMV(Op):
     """``weight @ x`` for one row, accumulated in float32 and rounded once."""
 
+    file = "gemv"
     weight = In()
     x = In()
     tunables = ("num_aie_columns", "tile_size_input", "tile_size_output")
@@ -130,6 +131,7 @@ _PRODUCT_CASES = (
 class GEMM(_Product):
     """``a @ b`` of matrices, or ``a @ b.T`` where ``b_col_maj``, accumulated in float32."""
 
+    file = "gemm"
     b_col_maj: bool = False
     precision: Precision = Precision.HIGHEST
     built_in = ("b_col_maj",)
@@ -149,6 +151,7 @@ class ProjectionGEMM(_Product):
     ``epilogue_modes`` holds one mode, the whole product's.
     """
 
+    file = "gemm"
     b_col_maj: bool = False
     precision: Precision = Precision.DEFAULT
     epilogue_modes: tuple[Epilogue, ...] = (Epilogue.NONE,)

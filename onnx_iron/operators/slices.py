@@ -19,6 +19,7 @@ from onnx_iron.operators.body import Body
 class Copy(Op):
     """``x`` itself, in memory of its own; where it is given a part of a state, a write to it."""
 
+    file = "copy"
     x = In()
     elementwise = True
     moves = True
@@ -59,6 +60,7 @@ class Narrow(Op):
     repeats its last entry.
     """
 
+    file = "narrow"
     x = In()
     start = In(Kind.SCALAR)
     rows = In(Kind.SCALAR, optional=True)
@@ -111,6 +113,7 @@ class SliceScatter(Op):
     from ``start`` along ``axis``, as ``torch.slice_scatter``.
     """
 
+    file = "slice_scatter"
     x = In()
     src = In()
     start = In(Kind.SCALAR)
