@@ -65,13 +65,17 @@ class Request:
 Maker: TypeAlias = Callable[[Request], Design]
 
 
-@functools.cache
 def maker_of(op: type[Op]) -> Maker | None:
     """What makes an operator's designs, ``design`` in the file of its name; None where it has none.
 
     An operator without is whole: its CPU kernel or its body runs it.
     """
-    name = f"{__package__}.{op.file}"
+    return _maker(op.file)
+
+
+@functools.cache
+def _maker(file: str) -> Maker | None:
+    name = f"{__package__}.{file}"
     if importlib.util.find_spec(name) is None:
         return None
     maker: Maker | None = getattr(importlib.import_module(name), "design", None)

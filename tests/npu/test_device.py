@@ -172,7 +172,7 @@ def test_a_call_of_a_llama_is_one_run_list(
     weights = sum(
         plan.lowering.specs[name].bytes
         for name in plan.inputs
-        if plan.homes[name].kind.value == "constant"
+        if plan.homes[name].place.value == "constant"
     )
     assert counted["bytes_to_device"] < weights // 10
     assert counted["buffers_made"] < 5 * designs, "XRT's own packets at the most"

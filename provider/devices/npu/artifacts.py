@@ -31,6 +31,8 @@ class Compiler(Protocol):
 
     name: str
 
+    def __hash__(self) -> int: ...
+
     def identity(self) -> bytes:
         """What an artifact depends on besides its design."""
         ...
