@@ -245,7 +245,7 @@ def test_a_design_goes_through_the_toolchain(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """With an aiecc that only hands out files: what is asked of it, and what is kept."""
-    made = artifact(a_design(), False)
+    made = artifact(a_design(), toolchain.AIECC)
     (tmp_path / "one.pdi").write_bytes(b"configuration")
     image = tmp_path / "handed.xclbin"
     build_image([Part("MLIR_AIE", tmp_path / "one.pdi", 2)], TARGETS["npu2"], image)
