@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import onnxruntime
 
+from onnx_iron.provider.devices import DEVICES
 from onnx_iron.provider.records import Record, recall
 from onnx_iron.provider.registration import EP_NAME
 
@@ -146,10 +147,8 @@ def placement(session: onnxruntime.InferenceSession | HasPlacement) -> Placement
 
 def _report(rows: Sequence[Row], record: Record | None) -> Placement:
     count, reason = 0, ""
-    if record is not None and record.device == "npu":
-        from onnx_iron.provider.npu.runtime import fallbacks
-
-        counted = fallbacks(record.provider)
+    if record is not None:
+        counted = DEVICES[record.device].fallbacks(record.provider)
         count, reason = counted.count, counted.reason
     return Placement(tuple(rows), tuple(_replaced(rows, record)), count, reason)
 

@@ -7,7 +7,9 @@ may be an input's own (a state updated in place), all other readers of the input
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import bisect
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onnx_iron.provider.in_place import UPDATES, candidates
@@ -104,6 +106,31 @@ class _Edges:
             self.place[position] = place
         self._latest.clear()
         return True
+
+
+def in_order(
+    count: int,
+    after: Mapping[int, Collection[int]],
+    choose: Callable[[Sequence[int]], int] = lambda ready: 0,
+) -> list[int]:
+    """Positions in a valid order.
+
+    Args:
+        count: how many there are.
+        after: for each position those that come later.
+        choose: which of the positions that are ready is next, by its place among them; they ascend.
+    """
+    waits = Counter(later for laters in after.values() for later in laters)
+    ready = [position for position in range(count) if not waits[position]]
+    order = []
+    while ready:
+        position = ready.pop(choose(ready))
+        order.append(position)
+        for later in after.get(position, ()):
+            waits[later] -= 1
+            if not waits[later]:
+                bisect.insort(ready, later)
+    return order
 
 
 def schedule(

@@ -78,8 +78,8 @@ class Op(Attributes):
     tunables: ClassVar[tuple[str, ...]] = ()
     # What its steps and its kernels are called; its module's name where it is alone in there.
     stem: ClassVar[str] = ""
-    # The name of its files in every layer: this module's.
-    family: ClassVar[str] = ""
+    # The name that its files have in every layer: this one's, the kernels' and the design's.
+    file: ClassVar[str] = ""
     # How far a result may be from the oracle's.
     tolerance: ClassVar[Tolerance] = Tolerance(0, 0, "one rounding of what IEEE 754 defines")
     # It sums over the last axis, so that axis can't hold padding.
@@ -87,9 +87,9 @@ class Op(Attributes):
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__name__
-        cls.family = cls.__module__.rpartition(".")[2]
+        cls.file = cls.__module__.rpartition(".")[2]
         if "stem" not in vars(cls):
-            cls.stem = cls.family
+            cls.stem = cls.file
         found = []
         for name, member in vars(cls).items():
             if isinstance(member, In):

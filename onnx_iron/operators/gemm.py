@@ -94,6 +94,7 @@ _PRODUCT_CASES = (
 class GEMM(_Product):
     """``a @ b`` of matrices, or ``a @ b.T`` where ``b_col_maj``, accumulated in float32."""
 
+    file = "gemm"
     b_col_maj: bool = False
     precision: Precision = Precision.HIGHEST
     built_in = ("b_col_maj",)

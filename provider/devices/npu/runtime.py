@@ -11,22 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from onnx_iron.provider.devices.device import Fallbacks
+from onnx_iron.provider.devices.npu.arrays import find
+from onnx_iron.provider.devices.npu.errors import NpuError
+from onnx_iron.provider.devices.npu.program import NpuProgram
 from onnx_iron.provider.library import Release, Runner, library
-from onnx_iron.provider.npu.arrays import find
-from onnx_iron.provider.npu.errors import NpuError
-from onnx_iron.provider.npu.program import NpuProgram
 from onnx_iron.provider.options import FallbackWarning
 from onnx_iron.provider.specs import Spec
 
 DONE, TO_THE_CPU, FAILED = range(3)
-
-
-@dataclass
-class Fallbacks:
-    """How often a session's calls went to the CPU after all, and why the last one did."""
-
-    count: int = 0
-    reason: str = ""
 
 
 @dataclass

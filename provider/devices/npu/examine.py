@@ -13,12 +13,17 @@ from pathlib import Path
 
 import onnxruntime
 
+from onnx_iron.provider.devices.npu.artifacts import artifacts_folder
+from onnx_iron.provider.devices.npu.errors import NpuError
+from onnx_iron.provider.devices.npu.image import TARGETS
+from onnx_iron.provider.devices.npu.toolchain import (
+    Aiecc,
+    ToolchainError,
+    design_compiler,
+    find_toolchain,
+)
+from onnx_iron.provider.devices.npu.xrt import load_pyxrt, open_device
 from onnx_iron.provider.library import get_library_path
-from onnx_iron.provider.npu.artifacts import artifacts_folder
-from onnx_iron.provider.npu.errors import NpuError
-from onnx_iron.provider.npu.image import TARGETS
-from onnx_iron.provider.npu.toolchain import ToolchainError, find_toolchain
-from onnx_iron.provider.npu.xrt import load_pyxrt, open_device, simulated
 
 # PCI devices of the NPUs that are known.
 _VENDOR = "0x1022"
@@ -195,9 +200,10 @@ def device_of_xrt() -> Finding:
     opened = open_device()
     info = load_pyxrt().xrt_info_device
     host = json.loads(opened.handle.get_info(info.host))
-    simulation = ", simulated" if simulated() else ""
+    compiler = design_compiler()
+    other = "" if isinstance(compiler, Aiecc) else f", its designs by {compiler.name}"
     return Finding(
-        "device in XRT", True, f"{opened.name}{simulation}, XRT {host.get('version', 'unknown')}"
+        "device in XRT", True, f"{opened.name}{other}, XRT {host.get('version', 'unknown')}"
     )
 
 
@@ -219,7 +225,7 @@ def library() -> Finding:
 def kernels() -> Finding:
     """The designs in the cache."""
     counts = {
-        name: len(list(artifacts_folder(name, simulated()).glob("*.pdi"))) for name in TARGETS
+        name: len(list(artifacts_folder(name, design_compiler()).glob("*.pdi"))) for name in TARGETS
     }
     found = ", ".join(f"{count} designs for {name}" for name, count in counts.items())
     return Finding(

@@ -1,4 +1,4 @@
-"""RMSNorm, LayerNorm and Softmax: any row by itself."""
+"""Designs of what treats any row by itself: blocks of rows over the columns."""
 
 from __future__ import annotations
 
@@ -13,30 +13,29 @@ from onnx_iron.kernels.designs.design import (
     Term,
     Transfer,
 )
-from onnx_iron.kernels.designs.request import Request, first_that_fits, makes
-from onnx_iron.kernels.designs.split import best_split
+from onnx_iron.kernels.designs.request import Request, first_that_fits
+from onnx_iron.kernels.designs.tiling import best_split
 
 _TILE = 4096  # elements at the most, where a row has no more
 
 
-@makes("RMSNorm", "LayerNorm")
 def norm(request: Request) -> Design:
-    """Blocks of rows over the columns; the weight stays."""
+    """Blocks of rows; the weight stays, where there is one."""
     weighted = request.has("weight")
     kernel = f"{request.op.stem}{'_weighted' if weighted else ''}_bf16"
     epsilon = float(request.op.attributes()["epsilon"])
-    return _by_rows(request, kernel, ("weight",) if weighted else (), (epsilon,))
+    return by_rows(request, kernel, ("weight",) if weighted else (), (epsilon,))
 
 
-@makes("Softmax")
-def softmax(request: Request) -> Design:
-    """Blocks of rows over the columns."""
-    return _by_rows(request, "softmax_bf16", (), ())
-
-
-def _by_rows(
-    request: Request, kernel: str, kept: tuple[str, ...], extra: tuple[Argument, ...]
+def by_rows(
+    request: Request, kernel: str, kept: tuple[str, ...] = (), extra: tuple[Argument, ...] = ()
 ) -> Design:
+    """A kernel over blocks of x's rows.
+
+    Args:
+        kept: operands of a row's length that every block meets.
+        extra: the kernel's arguments after the numbers of rows and of a row's elements.
+    """
     n = request.shape("x")[-1]
     request.whole_vectors("row length", n)
 
@@ -54,9 +53,9 @@ def _design(
     extra: tuple[Argument, ...],
     depth: int,
 ) -> Design:
-    device, n = request.device, request.shape("x")[-1]
-    rows = best_split(request.size("x") // n, max(1, _TILE // n), device.columns)
-    term = Term(n, rows.start(0, 1, device.columns))
+    target, n = request.target, request.shape("x")[-1]
+    rows = best_split(request.size("x") // n, max(1, _TILE // n), target.columns)
+    term = Term(n, rows.start(0, 1, target.columns))
 
     def tile(name: str, direction: Direction) -> Stream:
         transfer = Transfer(name, (rows.tile * n,), (1,), (term,))
@@ -64,9 +63,9 @@ def _design(
 
     return Design(
         name=request.op.stem,
-        device=device,
+        target=target,
         buffers=(*request.inputs("x", *kept), *request.outputs("y")),
-        columns=tuple((steps,) for steps in rows.over(device.columns)),
+        columns=tuple((steps,) for steps in rows.over(target.columns)),
         streams=(
             tile("x", Direction.IN),
             *(

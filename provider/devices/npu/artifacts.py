@@ -10,19 +10,52 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from onnx_iron.kernels.aie.build import cache_folder
 from onnx_iron.kernels.designs.design import Design
 from onnx_iron.kernels.designs.interpreter import encode
 from onnx_iron.kernels.designs.schedule import schedule
-from onnx_iron.provider.npu.image import MOST_DESIGNS, Part, Target, build_image
-
-# The simulator's artifacts begin with this and the design's digest. The design follows in the one,
-# and in the other, when a run is prepared, the per-call values.
-SIMULATOR_MAGIC = b"onnx_iron.sim.1\0"
+from onnx_iron.provider.devices.npu.image import MOST_DESIGNS, Part, Target, build_image
 
 # How many hexadecimal digits of a hash name a file.
 _DIGITS = 24
+
+
+class Compiler(Protocol):
+    """What makes artifacts of designs.
+
+    Attributes:
+        name: the folder of its artifacts.
+    """
+
+    name: str
+
+    def __hash__(self) -> int: ...
+
+    def identity(self) -> bytes:
+        """What an artifact depends on besides its design."""
+        ...
+
+    def check(self) -> None:
+        """Look for what it needs.
+
+        Raises:
+            RuntimeError: something is missing.
+        """
+        ...
+
+    def build(self, made: Artifact) -> None:
+        """Make an artifact.
+
+        Raises:
+            RuntimeError: a tool fails, with its last words.
+        """
+        ...
+
+    def words(self, made: Artifact, instructions: bytes, values: Mapping[str, int]) -> bytes:
+        """The instructions for a call's values."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -33,13 +66,13 @@ class Artifact:
         key: the hash that names it.
         design: what it was made from.
         folder: where it is, or would be.
-        simulated: whether it is for the tests' simulated NPU.
+        compiler: what makes it.
     """
 
     key: str
     design: Design
     folder: Path
-    simulated: bool
+    compiler: Compiler
 
     @property
     def pdi(self) -> Path:
@@ -63,19 +96,23 @@ class Artifact:
 
     def words(self, values: Mapping[str, int]) -> bytes:
         """The instructions for a call's values."""
-        content = bytearray(_content(self.instructions))
-        if self.simulated:
-            packed = struct.pack(f"<{len(values)}i", *values.values())
-            return bytes(content) + packed
-        if values:
-            offsets = addresses(self.design, values)
-            for place, (_, offset) in zip(_places(self.places), offsets, strict=True):
-                struct.pack_into("<I", content, place, offset)
-        return bytes(content)
+        return self.compiler.words(self, content(self.instructions), values)
+
+
+def with_addresses(made: Artifact, words: bytes, values: Mapping[str, int]) -> bytes:
+    """Instructions with the addresses that a call's values give."""
+    if not values:
+        return words
+    changed = bytearray(words)
+    offsets = addresses(made.design, values)
+    for place, (_, offset) in zip(_places(made.places), offsets, strict=True):
+        struct.pack_into("<I", changed, place, offset)
+    return bytes(changed)
 
 
 @functools.lru_cache(maxsize=512)
-def _content(path: Path) -> bytes:
+def content(path: Path) -> bytes:
+    """A file's bytes."""
     return path.read_bytes()
 
 
@@ -97,21 +134,21 @@ def addresses(design: Design, values: Mapping[str, int]) -> list[tuple[int, int]
 
 
 @functools.lru_cache(maxsize=4096)
-def artifact(design: Design, simulator: bool) -> Artifact:
+def artifact(design: Design, compiler: Compiler) -> Artifact:
     """The artifact of a design, built or not."""
     digest = hashlib.sha256(encode(design))
-    digest.update(SIMULATOR_MAGIC if simulator else _kernel_sources())
-    folder = artifacts_folder(str(design.device), simulator)
-    return Artifact(digest.hexdigest()[:_DIGITS], design, folder, simulator)
+    digest.update(compiler.identity())
+    folder = artifacts_folder(str(design.target), compiler)
+    return Artifact(digest.hexdigest()[:_DIGITS], design, folder, compiler)
 
 
-def artifacts_folder(target: str, simulator: bool) -> Path:
+def artifacts_folder(target: str, compiler: Compiler) -> Path:
     """Where a target's artifacts are."""
-    return cache_folder() / "npu" / ("simulator" if simulator else "hardware") / target
+    return cache_folder() / "npu" / compiler.name / target
 
 
 @functools.cache
-def _kernel_sources() -> bytes:
+def kernel_sources() -> bytes:
     """A hash of the kernels' source: a change of one makes every artifact anew."""
     import onnx_iron.kernels.aie as package
 
@@ -119,17 +156,6 @@ def _kernel_sources() -> bytes:
     for path in sorted(Path(package.__file__).parent.glob("*.[ch]*")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.digest()
-
-
-def build_simulated(made: Artifact) -> None:
-    """Write the simulator's artifact of a design: the design itself."""
-    content = encode(made.design)
-    head = SIMULATOR_MAGIC + hashlib.sha256(content).digest()
-    made.folder.mkdir(parents=True, exist_ok=True)
-    write(made.instructions, head)
-    sizes = [buffer.size * buffer.item_bytes for buffer in made.design.buffers]
-    numbers = [len(sizes), *sizes, len(content)]
-    write(made.pdi, head + struct.pack(f"<{len(numbers)}Q", *numbers) + content)
 
 
 def write(path: Path, content: bytes) -> None:

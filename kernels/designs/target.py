@@ -1,33 +1,34 @@
-"""What a device offers a design: columns, memories, and what its DMA engines can address."""
+"""What a target offers a design: columns, memories, and what its DMA engines can address."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
 
-from onnx_iron.kernels.aie.build import Target
+from onnx_iron.kernels.aie.build import Generation
 
 WORD = 4  # bytes: what a DMA engine addresses
 
 
-class Device(StrEnum):
+class Target(StrEnum):
     """The NPUs: npu1 is Phoenix and Hawk Point, npu2 Strix and Krackan."""
 
     NPU1 = "npu1"
     NPU2 = "npu2"
 
     @property
-    def target(self) -> Target:
-        return {Device.NPU1: Target.AIE2, Device.NPU2: Target.AIE2P}[self]
+    def generation(self) -> Generation:
+        """Its cores'."""
+        return {Target.NPU1: Generation.AIE2, Target.NPU2: Generation.AIE2P}[self]
 
     @property
     def columns(self) -> int:
-        return {Device.NPU1: 4, Device.NPU2: 8}[self]
+        return {Target.NPU1: 4, Target.NPU2: 8}[self]
 
     @property
     def lanes(self) -> int:
         """bfloat16 lanes of a vector."""
-        return self.target.lanes
+        return self.generation.lanes
 
 
 CORE_BYTES = 64 * 1024

@@ -13,7 +13,7 @@ import zlib
 
 import numpy as np
 
-from onnx_iron.provider.npu.xrt import Buffer, open_device
+from onnx_iron.provider.devices.npu.xrt import Buffer, open_device
 from onnx_iron.provider.specs import Array, Spec
 from onnx_iron.provider.states import Memory
 

@@ -10,15 +10,14 @@ from typing import TypeAlias
 
 import onnxruntime
 
-from onnx_iron.kernels.designs import Device
-from onnx_iron.provider.graph import Graph
-from onnx_iron.provider.npu.artifacts import Artifact, build_simulated, image, images
-from onnx_iron.provider.npu.collecting import collecting
-from onnx_iron.provider.npu.image import TARGETS
-from onnx_iron.provider.npu.plan import Plan, make_plan
-from onnx_iron.provider.npu.toolchain import ToolchainError, build, find_toolchain
+from onnx_iron.kernels.designs import Target
+from onnx_iron.provider.devices.npu.artifacts import Artifact, Compiler, image, images
+from onnx_iron.provider.devices.npu.image import TARGETS
+from onnx_iron.provider.devices.npu.plan import Plan, make_plan
+from onnx_iron.provider.devices.npu.toolchain import ToolchainError
+from onnx_iron.provider.devices.sinks import sink
+from onnx_iron.provider.options import SINK
 from onnx_iron.provider.registration import EP_NAME, register
-from onnx_iron.provider.specs import Shape
 
 # Told of every design that was built: how many are there, of how many, and its name.
 Progress: TypeAlias = Callable[[int, int, str], None]
@@ -43,7 +42,7 @@ class Outcome:
     refused: dict[str, int] = field(default_factory=dict)
 
 
-def plans_of(model: Path, device: Device, simulator: bool) -> list[Plan]:
+def plans_of(model: Path, target: Target, compiler: Compiler) -> list[Plan]:
     """What a session of the model would give the NPU, if every design were there.
 
     Subgraphs with an open shape are not among them: only a call knows their shapes.
@@ -53,20 +52,17 @@ def plans_of(model: Path, device: Device, simulator: bool) -> list[Plan]:
     """
     register()
 
-    def planning(graph: Graph, shapes: Sequence[Shape]) -> Plan:
-        return make_plan(graph, shapes, device, simulator, any_artifact=True)
-
-    with collecting(planning) as plans:
+    with sink() as (name, subgraphs):
         onnxruntime.InferenceSession(
             str(model),
             providers=[EP_NAME, "CPUExecutionProvider"],
-            provider_options=[{"device": "cpu"}, {}],
+            provider_options=[{"device": "cpu", SINK: name}, {}],
         )
-    return list(plans)
+    return [make_plan(one, target, compiler, any_artifact=True) for one in subgraphs]
 
 
 def build_plans(
-    plans: Sequence[Plan], device: Device, simulator: bool, jobs: int, progress: Progress
+    plans: Sequence[Plan], target: Target, compiler: Compiler, jobs: int, progress: Progress
 ) -> Outcome:
     """Build the designs of plans that are not built, then the images.
 
@@ -85,16 +81,11 @@ def build_plans(
     outcome.designs = list(wanted.values())
     missing = [made for made in outcome.designs if not made.built]
     done = len(outcome.designs) - len(missing)
-    tools = find_toolchain() if missing and not simulator else None
-
-    def make(made: Artifact) -> None:
-        if tools is None:
-            build_simulated(made)
-        else:
-            build(made, tools)
+    if missing:
+        compiler.check()
 
     with ThreadPoolExecutor(jobs) as pool:
-        for made, result in [(made, pool.submit(make, made)) for made in missing]:
+        for made, result in [(made, pool.submit(compiler.build, made)) for made in missing]:
             done += 1
             try:
                 result.result()
@@ -108,5 +99,5 @@ def build_plans(
     for plan in plans:
         artifacts = [work.artifact for work in plan.work if work.artifact is not None]
         for group in images(artifacts):
-            outcome.images.append(image(group, TARGETS[device]))
+            outcome.images.append(image(group, TARGETS[target]))
     return outcome

@@ -5,6 +5,7 @@ None of this can run where the project is tested: the toolchain's wheels are on 
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
@@ -20,8 +21,15 @@ from pathlib import Path
 from onnx_iron.kernels.aie.build import kernel_source
 from onnx_iron.kernels.designs import Design
 from onnx_iron.kernels.designs.lowering import RELEASE, lower
-from onnx_iron.provider.npu.artifacts import Artifact, addresses, write
-from onnx_iron.provider.npu.image import TOOL, find_tool
+from onnx_iron.provider.devices.npu.artifacts import (
+    Artifact,
+    Compiler,
+    addresses,
+    kernel_sources,
+    with_addresses,
+    write,
+)
+from onnx_iron.provider.devices.npu.image import TOOL, find_tool
 
 _WHEELS = "Xilinx/mlir-aie and Xilinx/llvm-aie on GitHub"
 
@@ -78,6 +86,44 @@ def find_toolchain() -> Toolchain:
     return Toolchain(aiecc, peano, headers, xclbinutil)
 
 
+class Aiecc:
+    """Artifacts by mlir-aie and Peano."""
+
+    name = "hardware"
+
+    def identity(self) -> bytes:
+        """The kernels' source."""
+        return kernel_sources()
+
+    def check(self) -> None:
+        """Look for the tools."""
+        find_toolchain()
+
+    def build(self, made: Artifact) -> None:
+        """Compile a design."""
+        build(made, find_toolchain())
+
+    def words(self, made: Artifact, instructions: bytes, values: Mapping[str, int]) -> bytes:
+        """The instructions, with this call's addresses."""
+        return with_addresses(made, instructions, values)
+
+
+AIECC = Aiecc()
+
+# Names another compiler than aiecc: a module and what in it is one, "module:name".
+VARIABLE = "ONNX_IRON_NPU_COMPILER"
+
+
+def design_compiler() -> Compiler:
+    """What makes this machine's artifacts: aiecc, or what ONNX_IRON_NPU_COMPILER names."""
+    named = os.environ.get(VARIABLE)
+    if not named:
+        return AIECC
+    module, _, name = named.partition(":")
+    found: Compiler = getattr(importlib.import_module(module), name)
+    return found
+
+
 def find_peano() -> Path | None:
     """The folder of Peano: the one that is named, or the wheel's."""
     places = []
@@ -127,7 +173,11 @@ def compile_kernels(design: Design, tools: Toolchain, room: Path) -> None:
     for source in {kernel_source(call.kernel) for call in design.calls}:
         command = [str(tools.peano / "bin" / "clang++"), str(source), "-c"]
         command += ["-std=c++20", "-O2", "-DNDEBUG", f"-I{tools.headers}", f"-I{source.parent}"]
-        command += [f"--target={design.device.target}-none-unknown-elf", "-o", f"{source.stem}.o"]
+        command += [
+            f"--target={design.target.generation}-none-unknown-elf",
+            "-o",
+            f"{source.stem}.o",
+        ]
         run(command, room, source.name)
 
 

@@ -1,8 +1,6 @@
-"""GEMV, GEMM and ProjectionGEMM: tiles of the products, float32 sums kept over tiles of K."""
+"""GEMM and ProjectionGEMM: tiles of the products, float32 sums kept over tiles of K."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 from onnx_iron.kernels.designs.design import (
     Call,
@@ -13,64 +11,11 @@ from onnx_iron.kernels.designs.design import (
     Term,
     Transfer,
 )
-from onnx_iron.kernels.designs.request import RefusedError, Request, first_that_fits, makes
-from onnx_iron.kernels.designs.split import Split
+from onnx_iron.kernels.designs.request import RefusedError, Request
+from onnx_iron.kernels.designs.tiling import Split
 from onnx_iron.operators.gemm import Epilogue, ProjectionGEMM
 
-_GEMV_ROWS = 16  # of the weight, that the kernel takes at once
-_GEMV_DEPTH = 512  # elements of a row, at the most
-_TILE = 64  # of a GEMM, along each axis
 _BLOCK_M, _BLOCK_N, _BLOCK_K = 4, 8, 8  # of the kernel
-
-
-@makes("GEMV")
-def gemv(request: Request) -> Design:
-    """Loops: over blocks of the weight's rows, split over the columns, then over tiles of K."""
-    n, k = request.shape("weight")
-    if k % _TILE:
-        raise RefusedError(f"K {k} is no multiple of {_TILE}")
-    if n < _GEMV_ROWS or n % 2:
-        raise RefusedError(f"{n} rows; it takes an even number, {_GEMV_ROWS} at the least")
-
-    def designs() -> Iterator[Design]:
-        for depth in range(_GEMV_DEPTH, 0, -_TILE):
-            if k % depth == 0:
-                yield _gemv(request, Split(n, _GEMV_ROWS), Split(k, depth))
-
-    return first_that_fits(designs())
-
-
-def _gemv(request: Request, rows: Split, steps: Split) -> Design:
-    device, k, depth = request.device, steps.total, steps.tile
-    row, step = rows.start(0, 2, device.columns), steps.start(1, 2)
-    part = Transfer("weight", (_GEMV_ROWS, depth), (k, 1), (Term(k, row), Term(1, step)))
-    result = Transfer("y", (_GEMV_ROWS,), (1,), (Term(1, row),))
-    return Design(
-        name=request.op.stem,
-        device=device,
-        buffers=(*request.inputs("weight", "x"), *request.outputs("y")),
-        columns=tuple((blocks, steps.blocks) for blocks in rows.over(device.columns)),
-        streams=(
-            Stream("weight", Direction.IN, 2, "bfloat16", part.size, (part,)),
-            Stream(
-                "x",
-                Direction.IN,
-                0,
-                "bfloat16",
-                k,
-                (Transfer("x", (k,), (1,)),),
-                depth=1,
-                broadcast=True,
-            ),
-            Stream("y", Direction.OUT, 1, "bfloat16", _GEMV_ROWS, (result,)),
-        ),
-        locals=(Local("sums", "float32", _GEMV_ROWS * device.lanes),),
-        calls=(
-            Call("gemv_start_bf16", 1, ("sums",)),
-            Call("gemv_bf16", 2, ("weight", "x", "sums", depth, step)),
-            Call("gemv_finish_bf16", 1, ("sums", "y"), after=True),
-        ),
-    )
 
 
 def _tile(name: str, size: int, block: int, columns: int) -> Split:
@@ -83,19 +28,18 @@ def _tile(name: str, size: int, block: int, columns: int) -> Split:
     return Split(size, tile)
 
 
-@makes("GEMM", "ProjectionGEMM")
-def gemm(request: Request) -> Design:
+def design(request: Request) -> Design:
     """Loops: over blocks of N, split over the columns, over blocks of M, over tiles of K."""
-    device, (m, k) = request.device, request.shape("a")
+    target, (m, k) = request.target, request.shape("a")
     n = request.shape("y")[1]
     b_col_maj = bool(request.op.attributes()["b_col_maj"])
     if n % 2 or k % _BLOCK_K:
         raise RefusedError(f"N {n} and K {k}; N must be even and K a multiple of {_BLOCK_K}")
     rows = _tile("M", m, _BLOCK_M, 1)
-    across = _tile("N", n, _BLOCK_N, device.columns)
+    across = _tile("N", n, _BLOCK_N, target.columns)
     steps = Split(k, next(t for t in (64, 32, 16, 8) if k % t == 0))
     tm, tn, tk = rows.tile, across.tile, steps.tile
-    column, row, step = across.start(0, 3, device.columns), rows.start(1, 3), steps.start(2, 3)
+    column, row, step = across.start(0, 3, target.columns), rows.start(1, 3), steps.start(2, 3)
     left = Transfer("a", (tm, tk), (k, 1), (Term(k, row), Term(1, step)))
     right = (
         Transfer("b", (tn, tk), (k, 1), (Term(k, column), Term(1, step)))
@@ -103,14 +47,14 @@ def gemm(request: Request) -> Design:
         else Transfer("b", (tk, tn), (n, 1), (Term(n, step), Term(1, column)))
     )
     result = Transfer("y", (tm, tn), (n, 1), (Term(n, row), Term(1, column)))
-    columns = tuple((blocks, rows.blocks, steps.blocks) for blocks in across.over(device.columns))
+    columns = tuple((blocks, rows.blocks, steps.blocks) for blocks in across.over(target.columns))
     epilogue = (
         request.op.epilogue_modes[0] if isinstance(request.op, ProjectionGEMM) else Epilogue.NONE
     )
     finish = "gemm_finish" if epilogue is Epilogue.NONE else f"gemm_finish_{epilogue}"
     return Design(
         name=request.op.stem,
-        device=device,
+        target=target,
         buffers=(*request.inputs("a", "b"), *request.outputs("y")),
         columns=columns,
         streams=(

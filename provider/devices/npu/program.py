@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from onnx_iron.operators import OPERATORS
-from onnx_iron.provider.npu.arrays import SharedMemory, find, weight_buffer
-from onnx_iron.provider.npu.artifacts import image, images, kernel_name
-from onnx_iron.provider.npu.checks import check, is_checked
-from onnx_iron.provider.npu.errors import ContextLostError, NpuError
-from onnx_iron.provider.npu.host import HostStep
-from onnx_iron.provider.npu.plan import Kind, Plan, Segment, Work
-from onnx_iron.provider.npu.xrt import Buffer, Context, Device, RunList
+from onnx_iron.provider.devices.npu.arrays import SharedMemory, find, weight_buffer
+from onnx_iron.provider.devices.npu.artifacts import image, images, kernel_name
+from onnx_iron.provider.devices.npu.checks import check, is_checked
+from onnx_iron.provider.devices.npu.errors import ContextLostError, NpuError
+from onnx_iron.provider.devices.npu.host import HostStep
+from onnx_iron.provider.devices.npu.plan import Place, Plan, Segment, Work
+from onnx_iron.provider.devices.npu.xrt import Buffer, Context, Device, RunList
 from onnx_iron.provider.specs import Array
 
 
@@ -40,7 +40,7 @@ class Prepared:
 
 
 @dataclass
-class Call:
+class Binding:
     """One call: where its inputs and outputs are, for the host and for the NPU."""
 
     inputs: Sequence[int]
@@ -71,7 +71,7 @@ class NpuProgram:
             for number, segment in enumerate(plan.segments)
         }
         self._arena = device.buffer(plan.arena_bytes) if plan.arena_bytes else None
-        self._own: dict[tuple[Kind, int], Buffer] = {}
+        self._own: dict[tuple[Place, int], Buffer] = {}
         self._constants: dict[str, Buffer] = {}
         self._uploaded = False
         self._checked_outputs: list[int] = []
@@ -148,26 +148,26 @@ class NpuProgram:
         for root in self._uses.npu:
             home = self._plan.homes[root]
             spec = lowering.specs[root]
-            if home.kind is Kind.CONSTANT:
+            if home.place is Place.CONSTANT:
                 constants[root] = weight_buffer(memory(inputs[home.index], spec.bytes))
-            elif home.kind is Kind.LITERAL:
+            elif home.place is Place.LITERAL:
                 literal = np.ascontiguousarray(lowering.literals[root])
                 constants[root] = weight_buffer(literal.reshape(-1).view(np.uint8))
         self._constants = constants
         self._uploaded = True
 
-    def _buffer(self, kind: Kind, index: int, size: int) -> Buffer:
+    def _buffer(self, place: Place, index: int, size: int) -> Buffer:
         """The program's own buffer for an input or output."""
-        if (kind, index) not in self._own:
-            self._own[kind, index] = self._device.buffer(size)
-        return self._own[kind, index]
+        if (place, index) not in self._own:
+            self._own[place, index] = self._device.buffer(size)
+        return self._own[place, index]
 
-    def _bind(self, inputs: Sequence[int], outputs: Sequence[int]) -> Call:
+    def _bind(self, inputs: Sequence[int], outputs: Sequence[int]) -> Binding:
         """Find or fill the buffers of the call's inputs, and choose those of its outputs."""
-        call = Call(inputs, outputs, {}, {}, {}, {}, {})
+        call = Binding(inputs, outputs, {}, {}, {}, {}, {})
         plan = self._plan
         for number, name in enumerate(plan.inputs):
-            if plan.homes[name].kind is not Kind.INPUT:
+            if plan.homes[name].place is not Place.INPUT:
                 continue
             size = plan.lowering.specs[name].bytes
             shared = find(inputs[number], size)
@@ -188,13 +188,13 @@ class NpuProgram:
                 call.bounced[number] = np.empty(size, np.uint8)
         return call
 
-    def _overwrites(self, number: int, size: int, call: Call) -> bool:
+    def _overwrites(self, number: int, size: int, call: Binding) -> bool:
         """Whether an output of the host's shares memory with an input that may be read again: by a
         later step, or by a second run of the call.
         """
         begin = call.outputs[number]
         for index, name in enumerate(self._plan.inputs):
-            if self._plan.homes[name].kind is not Kind.INPUT:
+            if self._plan.homes[name].place is not Place.INPUT:
                 continue
             address, length = call.inputs[index], self._plan.lowering.specs[name].bytes
             if address < begin + size and begin < address + length:
@@ -205,12 +205,12 @@ class NpuProgram:
     def _given(self, number: int, address: int, size: int, shared: SharedMemory | None) -> Buffer:
         if shared is not None:
             return shared.for_device()
-        buffer = self._buffer(Kind.INPUT, number, size)
+        buffer = self._buffer(Place.INPUT, number, size)
         buffer.bytes[:] = memory(address, size)
         buffer.to_device()
         return buffer
 
-    def _made(self, number: int, size: int, call: Call) -> Buffer:
+    def _made(self, number: int, size: int, call: Binding) -> Buffer:
         """Where the NPU writes an output.
 
         A state that is updated in part is written in place; one that is replaced goes into the
@@ -219,18 +219,18 @@ class NpuProgram:
         shared = call.shared_outputs.get(number)
         old = [given for given, made in self._plan.updates if made == number]
         if not old:
-            return shared.next() if shared else self._buffer(Kind.OUTPUT, number, size)
+            return shared.next() if shared else self._buffer(Place.OUTPUT, number, size)
         before = call.shared_inputs.get(old[0])
         if shared is not None and shared is before:
             return shared.for_device()
-        buffer = shared.next() if shared else self._buffer(Kind.OUTPUT, number, size)
+        buffer = shared.next() if shared else self._buffer(Place.OUTPUT, number, size)
         if before is not None:
             before.fetch()
         buffer.bytes[:] = memory(call.inputs[old[0]], size)
         buffer.to_device()
         return buffer
 
-    def _finish(self, call: Call) -> None:
+    def _finish(self, call: Binding) -> None:
         """Hand the outputs over."""
         for number, name in enumerate(self._plan.outputs):
             shared = call.shared_outputs.get(number)
@@ -248,40 +248,40 @@ class NpuProgram:
                 size = self._plan.lowering.specs[name].bytes
                 memory(call.outputs[number], size)[:] = buffer.bytes
 
-    def _npu_slot(self, name: str, call: Call) -> tuple[Buffer, int]:
+    def _npu_slot(self, name: str, call: Binding) -> tuple[Buffer, int]:
         """The buffer that holds a value for the NPU, and where in it the value begins."""
         root, offset = self._plan.lowering.resolve(name)
         home = self._plan.homes[root]
-        match home.kind:
-            case Kind.INPUT:
+        match home.place:
+            case Place.INPUT:
                 return call.given[home.index], offset
-            case Kind.OUTPUT:
+            case Place.OUTPUT:
                 return call.made[home.index], offset
-            case Kind.ARENA:
+            case Place.ARENA:
                 assert self._arena is not None
                 return self._arena, home.offset + offset
         return self._constants[root], offset
 
-    def _host_address(self, name: str, call: Call) -> int:
+    def _host_address(self, name: str, call: Binding) -> int:
         root, offset = self._plan.lowering.resolve(name)
         home = self._plan.homes[root]
-        match home.kind:
-            case Kind.INPUT | Kind.CONSTANT:
+        match home.place:
+            case Place.INPUT | Place.CONSTANT:
                 return call.inputs[home.index] + offset
-            case Kind.OUTPUT:
+            case Place.OUTPUT:
                 if home.index in call.made:
                     return call.made[home.index].address + offset
                 if home.index in call.bounced:
                     return int(call.bounced[home.index].ctypes.data) + offset
                 return call.outputs[home.index] + offset
-            case Kind.ARENA:
+            case Place.ARENA:
                 assert self._arena is not None
                 return self._arena.address + home.offset + offset
         return int(self._plan.lowering.literals[root].ctypes.data) + offset
 
     # -- steps ------------------------------------------------------------------------------
 
-    def _run_host(self, work: Work, call: Call) -> None:
+    def _run_host(self, work: Work, call: Binding) -> None:
         step = work.step
         for root in self._uses.bring[id(work)]:
             buffer, offset = self._npu_slot(root, call)
@@ -294,7 +294,7 @@ class NpuProgram:
             buffer, offset = self._npu_slot(root, call)
             buffer.to_device(offset, self._plan.lowering.specs[root].bytes)
 
-    def _run_npu(self, number: int, segment: Segment, call: Call) -> None:
+    def _run_npu(self, number: int, segment: Segment, call: Binding) -> None:
         """Run a segment's designs: one run list for each image, and mostly there is one."""
         for work in self._checked[number]:
             check(work.step, self._plan.lowering, lambda name: self._integers(name, call))
@@ -310,7 +310,7 @@ class NpuProgram:
                     raise
 
     def _submit(
-        self, context: Context, key: tuple[int, int], works: Sequence[Work], call: Call
+        self, context: Context, key: tuple[int, int], works: Sequence[Work], call: Binding
     ) -> None:
         """Run a list. Nothing of XRT's outlives this but what the context keeps: it would keep the
         hardware context, too.
@@ -319,7 +319,7 @@ class NpuProgram:
         self._set_values(prepared, works, call)
         prepared.runs.run(self._timeout_ms)
 
-    def _integers(self, name: str | None, call: Call) -> Sequence[int]:
+    def _integers(self, name: str | None, call: Binding) -> Sequence[int]:
         """The elements of an index operand, from the host's memory."""
         if name is None:
             return ()
@@ -330,7 +330,7 @@ class NpuProgram:
         return [int(n) for n in raw.view(spec.dtype)]
 
     def _prepared(
-        self, context: Context, key: tuple[int, int], works: Sequence[Work], call: Call
+        self, context: Context, key: tuple[int, int], works: Sequence[Work], call: Binding
     ) -> Prepared:
         """The run list with this call's buffers, made in the context where it isn't there yet."""
         kept: dict[tuple[int, int], Prepared] = context.kept.setdefault(self._key, {})
@@ -342,7 +342,7 @@ class NpuProgram:
             prepared.runs.change(run, position, self._argument(name, call))
         return prepared
 
-    def _prepare(self, context: Context, works: Sequence[Work], call: Call) -> Prepared:
+    def _prepare(self, context: Context, works: Sequence[Work], call: Binding) -> Prepared:
         prepared = Prepared(context.run_list(), {}, {}, [])
         for run, work in enumerate(works):
             assert work.artifact is not None
@@ -362,15 +362,15 @@ class NpuProgram:
             ]
         return prepared
 
-    def _argument(self, name: str, call: Call) -> object:
+    def _argument(self, name: str, call: Binding) -> object:
         buffer, offset = self._npu_slot(name, call)
         return buffer.part(offset, self._plan.lowering.specs[name].bytes)
 
-    def _values(self, work: Work, call: Call) -> tuple[int, ...]:
+    def _values(self, work: Work, call: Binding) -> tuple[int, ...]:
         operands = {name: self._integers(name, call) for name, _ in work.values.values()}
         return tuple(operands[name][index] for name, index in work.values.values())
 
-    def _set_values(self, prepared: Prepared, works: Sequence[Work], call: Call) -> None:
+    def _set_values(self, prepared: Prepared, works: Sequence[Work], call: Binding) -> None:
         """Put the per-call values into the instructions."""
         for run, before in prepared.values.items():
             work = works[run]
@@ -428,7 +428,7 @@ class Uses:
             else:
                 self.host |= roots
         self.npu_outputs = {
-            plan.homes[root].index for root in self.npu if plan.homes[root].kind is Kind.OUTPUT
+            plan.homes[root].index for root in self.npu if plan.homes[root].place is Place.OUTPUT
         }
         self.repeatable = {
             (given, made)
@@ -454,18 +454,18 @@ class Uses:
 
     def moves(self, name: str) -> bool:
         """Whether a value may be elsewhere at each call."""
-        return self._plan.homes[self._root(name)].kind in (Kind.INPUT, Kind.OUTPUT)
+        return self._plan.homes[self._root(name)].place in (Place.INPUT, Place.OUTPUT)
 
     def _is_output(self, name: str, number: int) -> bool:
         home = self._plan.homes[self._root(name)]
-        return home.kind is Kind.OUTPUT and home.index == number
+        return home.place is Place.OUTPUT and home.index == number
 
     def _root(self, name: str) -> str:
         return self._plan.lowering.resolve(name)[0]
 
     def _seen(self, root: str) -> bool:
         home = self._plan.homes[root]
-        if home.kind is Kind.OUTPUT:
+        if home.place is Place.OUTPUT:
             return home.index in self.npu_outputs
         return root in self.npu
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from onnx_iron.kernels.designs import Design, Device, Refusal, design_for
+from onnx_iron.kernels.designs import Design, Refusal, Target, design_for
 from onnx_iron.operators import OPERATORS
 from onnx_iron.provider.iron_ops import declared
 from onnx_iron.provider.kernel_check import Frozen, freeze
@@ -38,7 +38,7 @@ class Choice:
     natural: bool = False
 
 
-def choose(step: Step, lowering: Lowering, device: Device) -> Choice:
+def choose(step: Step, lowering: Lowering, target: Target) -> Choice:
     """The design for a step, or why there is none."""
     inputs = tuple(None if name is None else lowering.specs[name] for name in step.inputs)
     outputs = tuple(lowering.specs[name] for name in step.outputs)
@@ -49,7 +49,7 @@ def choose(step: Step, lowering: Lowering, device: Device) -> Choice:
         for index, name in enumerate(step.inputs)
         if name is not None and lowering.resolve(name)[0] in lowering.literals
     }
-    found = _design(step.op, freeze(step.attributes), inputs, outputs, _frozen(constants), device)
+    found = _design(step.op, freeze(step.attributes), inputs, outputs, _frozen(constants), target)
     if isinstance(found, Design):
         return Choice(found)
     return Choice(None, found.reason, natural=step.op in MOVES)
@@ -74,7 +74,7 @@ def _design(
     inputs: tuple[Spec | None, ...],
     outputs: tuple[Spec, ...],
     constants: _Constants,
-    device: Device,
+    target: Target,
 ) -> Design | Refusal:
     if op not in OPERATORS:
         return Refusal(f"{op} has no design")
@@ -87,7 +87,7 @@ def _design(
             operator.inputs[index].name: np.frombuffer(raw, _dtype(name))
             for index, raw, name in constants
         }
-        return design_for(operator, specs, device, known)
+        return design_for(operator, specs, target, known)
     except (TypeError, ValueError) as error:
         return Refusal(str(error))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import sys
 import threading
 from collections import OrderedDict
@@ -15,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from onnx_iron.provider.library import library
-from onnx_iron.provider.npu.errors import (
+from onnx_iron.provider.devices.npu.errors import (
     ContextLostError,
     NpuError,
     NpuTimeoutError,
     NpuUnavailableError,
 )
-from onnx_iron.provider.npu.image import TARGETS, Target
+from onnx_iron.provider.devices.npu.image import TARGETS, Target
+from onnx_iron.provider.library import library
 from onnx_iron.provider.specs import Array
 
 # What a kernel's command begins with: the operation, and where its instructions are.
@@ -378,8 +377,3 @@ def unavailable() -> str:
     except NpuUnavailableError as error:
         return str(error)
     return ""
-
-
-def simulated() -> bool:
-    """Whether the NPU is the tests' simulated one, which runs artifacts of its own."""
-    return bool(os.environ.get("ONNX_IRON_NPU_SIMULATOR"))

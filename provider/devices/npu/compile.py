@@ -2,69 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from onnx_iron.kernels.designs.device import Device
-from onnx_iron.provider.graph import Graph
-from onnx_iron.provider.npu import runtime
-from onnx_iron.provider.npu.errors import NpuError
-from onnx_iron.provider.npu.image import ImageError
-from onnx_iron.provider.npu.plan import Plan, make_plan
-from onnx_iron.provider.npu.program import NpuProgram
-from onnx_iron.provider.npu.xrt import open_device, simulated
-from onnx_iron.provider.program import CompileError
-from onnx_iron.provider.specs import Shape
+from onnx_iron.kernels.designs import Target
+from onnx_iron.provider.devices.npu import runtime
+from onnx_iron.provider.devices.npu.errors import NpuError
+from onnx_iron.provider.devices.npu.image import ImageError
+from onnx_iron.provider.devices.npu.plan import Plan, make_plan
+from onnx_iron.provider.devices.npu.program import NpuProgram
+from onnx_iron.provider.devices.npu.toolchain import design_compiler
+from onnx_iron.provider.devices.npu.xrt import open_device
+from onnx_iron.provider.library import library
+from onnx_iron.provider.program import Writer, compile_program
+from onnx_iron.provider.subgraph import CompileError, Subgraph
+
+if TYPE_CHECKING:
+    from onnx_iron.provider.options import Options
 
 # Reasons that an error lists, before it says how many more there are.
 _LISTED = 5
 
 
-@dataclass
-class Compiled:
-    """What became of a subgraph.
-
-    Attributes:
-        number: its program's, or 0 where the host runs everything.
-        nodes: by name the device that runs a node, and why it is not the NPU; empty where it is,
-            and where the host runs the node by nature.
-    """
-
-    number: int
-    nodes: dict[str, tuple[str, str]]
-
-
 def compile_for_npu(
-    graph: Graph, shapes: Sequence[Shape], provider: int, fallback: str, timeout_ms: int
-) -> Compiled:
-    """Compile a claimed subgraph.
+    request: int, subgraph: Subgraph, provider: int, options: Options
+) -> dict[str, tuple[str, str]]:
+    """Hand over the program of a subgraph; the CPU's is there too, for the calls that fall back.
+
+    Returns:
+        By name the device that runs a node, and why it is not the NPU; empty where it is, and where
+        the host runs the node by nature.
 
     Raises:
         CompileError: with fallback "error", the NPU can't run a step.
     """
+    Writer(request, compile_program(subgraph)).write()
     device = open_device()
-    target = Device(device.target.name)
-    plan = make_plan(graph, shapes, target, simulated(), any_artifact=False)
+    target = Target(device.target.name)
+    plan = make_plan(subgraph, target, design_compiler(), any_artifact=False)
     nodes = assigned(plan)
-    if fallback == "error":
+    if options.fallback == "error":
         refuse(plan)
     if not any(work.on_npu for work in plan.work):
-        return Compiled(0, nodes)
+        return nodes
     try:
-        program = NpuProgram(plan, device, timeout_ms)
+        program = NpuProgram(plan, device, options.timeout_ms)
     except (NpuError, ImageError, FileNotFoundError) as error:
-        if fallback == "error":
+        if options.fallback == "error":
             raise CompileError(str(error)) from None
-        return Compiled(0, {name: ("cpu", str(error)) for name in nodes})
+        return {name: ("cpu", str(error)) for name in nodes}
     specs = plan.lowering.specs
     seat = runtime.Seat(
         program,
         provider,
-        fallback,
+        options.fallback,
         [specs[name] for name in plan.inputs],
         [specs[name] for name in plan.outputs],
     )
-    return Compiled(runtime.enter(seat), nodes)
+    library().onnx_iron_program_device(request, runtime.enter(seat))
+    return nodes
 
 
 def assigned(plan: Plan) -> dict[str, tuple[str, str]]:
