@@ -11,11 +11,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from onnx_iron.dtypes import BFLOAT16, Array
+from onnx_iron.dtypes import BFLOAT16, Array, Shape, Spec
 from onnx_iron.kernels.designs.check import checked
 from onnx_iron.kernels.designs.design import Access, Design, Port, Refusal
 from onnx_iron.kernels.designs.target import Target
-from onnx_iron.operators.base import Kind, Op, Shape, Spec
+from onnx_iron.operators.base import Kind, Op
 
 
 class RefusedError(Exception):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from onnx_iron.dtypes import FLOAT32, FLOATS, INDICES, INT32, Array
+from onnx_iron.dtypes import FLOAT32, FLOATS, INDICES, INT32, Array, Shape, Spec
 from onnx_iron.graph.context import current_trace
 from onnx_iron.graph.handle import Handle
 from onnx_iron.graph.operand import Operand, as_number, float_dtype
@@ -23,8 +23,6 @@ from onnx_iron.operators.declaration import (
     In,
     Kind,
     Limit,
-    Shape,
-    Spec,
     Tolerance,
 )
 
@@ -168,6 +166,16 @@ class Op(Attributes):
         """Elements read and written by a call, where that is less than all operands have."""
         return None
 
+    def replaceable(self, output: int, inputs: int) -> Sequence[int]:
+        """The inputs, of so many, whose bytes an output may take: in an update the state's, else
+        all of an elementwise operator.
+        """
+        if self.updates:
+            names = [declared.name for declared in self.inputs]
+            made = self.outputs[output]
+            return [names.index(given) for given, taken in self.updates if taken == made]
+        return range(inputs) if self.elementwise else ()
+
     # -- derived ----------------------------------------------------------------------------
 
     def infer(self, specs: Sequence[Spec | None]) -> tuple[Spec, ...]:
@@ -193,7 +201,7 @@ class Op(Attributes):
         if len(self.outputs) == 1:
             shapes = (shapes,)
         result = FLOAT32 if dtype is None else dtype
-        return tuple((tuple(shape), result) for shape in shapes)
+        return tuple(Spec(tuple(shape), result) for shape in shapes)
 
     def _check_dtype(
         self, declared: In, spec: Spec, dtype: np.dtype[Any] | None
