@@ -187,7 +187,9 @@ def test_a_full_cache_is_an_error_that_names_the_bound(exported: Export) -> None
         session.prefill(input_ids=np.zeros(65, np.int32))
     session.reset()
     session.prefill(input_ids=np.zeros(64, np.int32))
-    with pytest.raises(ValueError, match="'position' is 64, and .* has 64 entries, expected 0..63"):
+    with pytest.raises(
+        ValueError, match=r"'position' is 64, and .* has 64 entries, expected 0..63"
+    ):
         session.decode(input_ids=np.zeros(1, np.int32))
 
 
