@@ -85,7 +85,8 @@ class Op(Attributes):
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__name__
-        cls.file = cls.__module__.rpartition(".")[2]
+        if "file" not in vars(cls):
+            cls.file = cls.__module__.rpartition(".")[2]
         if "stem" not in vars(cls):
             cls.stem = cls.file
         found = []
