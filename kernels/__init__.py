@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from onnx_iron.dtypes import Array, Spec
-from onnx_iron.native import Kernel, library
+from onnx_iron.native import Kernel, library, library_path
 
-__all__ = ["cpu_path", "kernel_names", "run_kernel"]
+__all__ = ["cpu_path", "kernel_names", "library_path", "run_kernel"]
 
 Value: TypeAlias = "bool | int | float | str | Sequence[int]"
 

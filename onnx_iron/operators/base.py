@@ -103,10 +103,14 @@ class Op(Attributes):
     def shape(self, *shapes: Any) -> Any:
         """The outputs' shapes: a shape, or a tuple of them. None stands for an omitted input.
 
+        An elementwise operator of one input has its shape without saying so.
+
         Raises:
             ValueError: shapes that do not fit, naming the operand.
         """
-        raise NotImplementedError
+        if self.elementwise and len(self.inputs) == 1:
+            return shapes[0]
+        raise NotImplementedError(f"{self.name} declares no shape: {self.file}.py")
 
     def reference(self, *operands: Any) -> Any:
         """The result in numpy: float32 inside, one rounding; an array or a tuple of them."""
