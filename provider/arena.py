@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeAlias
 
 from onnx_iron.provider.in_place import candidates
 from onnx_iron.provider.lowering import Lowering, Step
 
 ALIGNMENT = 64
 
+InPlace: TypeAlias = Callable[[Step, int, Lowering], Sequence[int]]
+
 
 def plan_arena(
-    lowering: Lowering, steps: Sequence[Step], elsewhere: Collection[str]
+    lowering: Lowering,
+    steps: Sequence[Step],
+    elsewhere: Collection[str],
+    in_place: InPlace = candidates,
 ) -> dict[str, int]:
     """Byte offsets of the steps' outputs; bytes are used again once nobody reads them.
 
@@ -20,6 +26,7 @@ def plan_arena(
         lowering: specs and views.
         steps: in the order in which they run.
         elsewhere: roots that live in an output's buffer.
+        in_place: the inputs whose bytes an output of a step may take, by number.
     """
     last_read: dict[str, int] = {}
     for position, step in enumerate(steps):
@@ -36,9 +43,9 @@ def plan_arena(
     free = _Gaps()
     for position, step in enumerate(steps):
         for index, name in enumerate(step.outputs):
-            if name in elsewhere:
+            if name in elsewhere or name in offsets:
                 continue
-            reused = _dying_input(lowering, step, index, position, last_read, live)
+            reused = _dying_input(lowering, step, index, position, last_read, live, in_place)
             if reused is not None:
                 live[name] = live.pop(reused)
             else:
@@ -88,10 +95,11 @@ def _dying_input(
     position: int,
     last_read: dict[str, int],
     live: dict[str, tuple[int, int]],
+    in_place: InPlace,
 ) -> str | None:
     """An input that nobody reads after this step, and whose bytes the output may take."""
     size = lowering.specs[step.outputs[output]].bytes
-    for index in candidates(step, output, lowering):
+    for index in in_place(step, output, lowering):
         name = step.inputs[index]
         assert name is not None
         root, offset = lowering.resolve(name)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import onnxruntime
 
+from onnx_iron.provider.devices import DEVICES
 from onnx_iron.provider.records import Record, recall
 from onnx_iron.provider.registration import EP_NAME
 
@@ -124,8 +125,8 @@ def placement(session: onnxruntime.InferenceSession | HasPlacement) -> Placement
     except Exception as error:  # onnxruntime's exceptions have no common base
         if RECORDING not in str(error):
             raise
-        assigned = []  # it was not recorded
-    if assigned:
+        assigned = None  # it was not recorded
+    if assigned is not None:
         rows = _from_onnxruntime(assigned, record)
         return _report(rows, record)
     if record is not None and record.ambiguous:
@@ -146,10 +147,8 @@ def placement(session: onnxruntime.InferenceSession | HasPlacement) -> Placement
 
 def _report(rows: Sequence[Row], record: Record | None) -> Placement:
     count, reason = 0, ""
-    if record is not None and record.device == "npu":
-        from onnx_iron.provider.npu.runtime import fallbacks
-
-        counted = fallbacks(record.provider)
+    if record is not None:
+        counted = DEVICES[record.device].fallbacks(record.provider)
         count, reason = counted.count, counted.reason
     return Placement(tuple(rows), tuple(_replaced(rows, record)), count, reason)
 

@@ -10,14 +10,14 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
+from onnx_iron.native import Planner, encode, library
 from onnx_iron.provider.claim import decide, group
+from onnx_iron.provider.devices import DEVICES
+from onnx_iron.provider.devices.sinks import give
 from onnx_iron.provider.graph import read_graph
-from onnx_iron.provider.kernel_check import encode
-from onnx_iron.provider.library import Planner, library
-from onnx_iron.provider.npu.collecting import collect
 from onnx_iron.provider.options import OptionError, read_options
-from onnx_iron.provider.program import CompileError, Writer, compile_program
 from onnx_iron.provider.records import remember, remember_places
+from onnx_iron.provider.subgraph import CompileError, lower_subgraph
 
 
 def open_provider(request: int, question: Mapping[str, Any]) -> None:
@@ -40,21 +40,14 @@ def claim(request: int, question: Mapping[str, Any]) -> None:
 
 def compile_subgraph(request: int, question: Mapping[str, Any]) -> None:
     """A claimed group is to become a program for given shapes."""
-    graph = question["graph"]
-    shapes = [tuple(shape) for shape in question["shapes"]]
-    Writer(request, compile_program(graph, shapes)).write()
-    collect(graph, shapes)
     options = read_options(question["options"])
-    if options.device != "npu":
-        return
-    # Only a machine with an NPU needs what follows, and what it imports.
-    from onnx_iron.provider.npu.compile import compile_for_npu
-
+    shapes = [tuple(shape) for shape in question["shapes"]]
+    subgraph = lower_subgraph(question["graph"], shapes)
+    if options.sink:
+        give(options.sink, subgraph)
     provider = question["provider"]
-    compiled = compile_for_npu(graph, shapes, provider, options.fallback, options.timeout_ms)
-    remember_places(provider, compiled.nodes)
-    if compiled.number:
-        library().onnx_iron_program_device(request, compiled.number)
+    device = DEVICES[options.device]
+    remember_places(provider, device.compile(request, subgraph, provider, options))
 
 
 @functools.lru_cache(maxsize=32)

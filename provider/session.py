@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
+from onnx_iron.dtypes import Array
 from onnx_iron.provider.chunks import (
     check_joinable,
     chunks,
@@ -22,11 +23,11 @@ from onnx_iron.provider.chunks import (
     row_count,
     same_outputs,
 )
+from onnx_iron.provider.devices import DEVICES
 from onnx_iron.provider.model import Model, unknown
 from onnx_iron.provider.opening import model_files, open_session
 from onnx_iron.provider.placement import Placement, placement
-from onnx_iron.provider.specs import Array
-from onnx_iron.provider.states import HOST, Memory, States, merged
+from onnx_iron.provider.states import Memory, States, merged
 from onnx_iron.provider.weights import check_together
 
 POSITION = "position"
@@ -316,9 +317,6 @@ class Session:
 
 
 def _memory(reports: Iterable[Placement]) -> Memory:
-    """Memory that the NPU sees too, where it runs a part of a model."""
-    if any(row.device == "npu" for report in reports for row in report.rows):
-        from onnx_iron.provider.npu.arrays import NPU
-
-        return NPU
-    return HOST
+    """The memory of the device that runs a part of a model, where one does beside the CPU."""
+    used = {row.device for report in reports for row in report.rows} & (DEVICES.keys() - {"cpu"})
+    return DEVICES[min(used, default="cpu")].memory()

@@ -13,7 +13,7 @@ from onnx_iron.tools.build_kernels import TARGETS
 from onnx_iron.tools.options import Subparsers
 
 if TYPE_CHECKING:
-    from onnx_iron.provider.npu.plan import Plan, Work
+    from onnx_iron.provider.devices.npu.work import Plan, Work
 
 # Microseconds on Strix, as others published them in the repositories of mlir-aie (a run of its own)
 # and xdna-driver (one run in a list, and each of eight). Another design than before: 39.
@@ -125,13 +125,14 @@ def run(arguments: argparse.Namespace) -> None:
     Raises:
         ValueError: the model has nothing for an NPU.
     """
-    from onnx_iron.kernels.designs import Device
-    from onnx_iron.provider.npu.build import plans_of
+    from onnx_iron.kernels.designs import Target
+    from onnx_iron.provider.devices.npu.build import plans_of
+    from onnx_iron.provider.devices.npu.toolchain import design_compiler
     from onnx_iron.provider.opening import model_files
 
     target = arguments.target
     for path in model_files(arguments.model).values():
-        plans = plans_of(path, Device(target), False)
+        plans = plans_of(path, Target(target), design_compiler())
         if not plans:
             raise ValueError(f"{path} has no subgraph of known shapes that the provider takes")
         print(report(path.name, estimate(plans, FLOPS[target], arguments.bandwidth)))
@@ -149,7 +150,7 @@ def estimate(plans: Sequence[Plan], flops: float, bandwidth: float) -> Estimate:
         for segment in plan.segments:
             if not segment.on_npu:
                 for work in segment.work:
-                    host[work.step.op] = host.get(work.step.op, 0) + 1
+                    host[work.step.op.name] = host.get(work.step.op.name, 0) + 1
                 continue
             run_lists += 1
             for work in segment.work:
@@ -157,7 +158,7 @@ def estimate(plans: Sequence[Plan], flops: float, bandwidth: float) -> Estimate:
                 line = cost(plan, work, flops, bandwidth)
                 line.designs = int(work.artifact.key not in seen)
                 seen.add(work.artifact.key)
-                lines.setdefault(work.step.op, Line()).add(line)
+                lines.setdefault(work.step.op.name, Line()).add(line)
                 switched = SWITCH_US if work.artifact.key != before else 0.0
                 switches += work.artifact.key != before
                 before = work.artifact.key
@@ -174,12 +175,12 @@ def in_list_us(runs: int) -> float:
 
 def cost(plan: Plan, work: Work, flops: float, bandwidth: float) -> Line:
     """A run's bytes and operations, and how long the array is busy with them."""
-    from onnx_iron.provider.iron_ops import declared
-    from onnx_iron.provider.kernel_check import freeze
+    from onnx_iron.operators import Op
 
     specs = plan.lowering.specs
     output = specs[work.step.outputs[0]]
-    operator = declared(work.step.op, freeze(work.step.attributes))
+    operator = work.step.op
+    assert isinstance(operator, Op)
     shapes = {
         taken.name: specs[name].shape
         for taken, name in zip(operator.inputs, work.step.inputs, strict=False)

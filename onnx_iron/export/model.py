@@ -15,8 +15,9 @@ from onnx_iron.dtypes import FLOATS, onnx_type
 from onnx_iron.export.metadata import describe, used_values
 from onnx_iron.export.weights import Placed, initializer
 from onnx_iron.graph.handle import Handle, Role
+from onnx_iron.graph.operand import Operand
 from onnx_iron.graph.region import Region
-from onnx_iron.graph.trace import Operand, Step, Trace
+from onnx_iron.graph.trace import Step, Trace
 from onnx_iron.graph.value import FloorDiv, Symbol, Value
 from onnx_iron.operators import DOMAIN, OPERATORS, VERSION, Op
 from onnx_iron.operators.body import Body, function

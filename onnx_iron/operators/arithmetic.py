@@ -39,6 +39,9 @@ class _Arithmetic(Op):
         with np.errstate(all="ignore"):
             return narrow_like(self.ufunc(widen(a), widen(b)), a)
 
+    def oracle(self, a: Array, b: Array) -> Array:
+        return np.asarray(self.ufunc(a, b))
+
     def body(self, g: Body, a: str, b: str) -> str:
         return g.narrow_like(g.op(self.name, g.widen(a), g.widen(b)), a)
 
@@ -47,6 +50,7 @@ class _Arithmetic(Op):
 class Add(_Arithmetic):
     """``a + b``."""
 
+    stem = "add"
     ufunc = np.add
 
 
@@ -54,6 +58,7 @@ class Add(_Arithmetic):
 class Sub(_Arithmetic):
     """``a - b``."""
 
+    stem = "sub"
     ufunc = np.subtract
 
 
@@ -61,6 +66,7 @@ class Sub(_Arithmetic):
 class Mul(_Arithmetic):
     """``a * b``."""
 
+    stem = "mul"
     ufunc = np.multiply
 
 
@@ -68,4 +74,5 @@ class Mul(_Arithmetic):
 class Div(_Arithmetic):
     """``a / b``."""
 
+    stem = "div"
     ufunc = np.divide
