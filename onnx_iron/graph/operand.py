@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from onnx_iron.dtypes import FLOATS, Array
+from onnx_iron.graph.arrays import as_array
 from onnx_iron.graph.handle import Handle, Tensor
 from onnx_iron.graph.value import Value
 
@@ -16,12 +17,13 @@ Operand: TypeAlias = Handle | Value | int | None
 
 
 def as_number(operand: Any, dtype: np.dtype[Any]) -> Array | None:
-    """A number (Python's, numpy's or an array of no dimension) in ``dtype``, a float by way of
+    """A number (Python's, numpy's, or an array or torch tensor of no dimension) in ``dtype``, a float by way of
     float32; None for anything else, and for a fraction where ``dtype`` has none.
     """
-    if isinstance(operand, bool) or not isinstance(operand, int | float | np.generic | np.ndarray):
+    plain = isinstance(operand, int | float | np.generic) and not isinstance(operand, bool)
+    number = np.asarray(operand) if plain else as_array(operand)
+    if number is None:
         return None
-    number = np.asarray(operand)
     if number.ndim or number.dtype.kind in "bOSUcMm":
         return None
     if dtype in FLOATS:
@@ -32,8 +34,8 @@ def as_number(operand: Any, dtype: np.dtype[Any]) -> Array | None:
 def float_dtype(operands: Sequence[Any]) -> np.dtype[Any] | None:
     """The float dtype of the first operand that has one."""
     for operand in operands:
-        dtype: np.dtype[Any] | None = getattr(operand, "dtype", None)
-        counts = isinstance(operand, Tensor) or (isinstance(operand, np.ndarray) and operand.ndim)
-        if counts and dtype in FLOATS:
-            return dtype
+        tensor = operand if isinstance(operand, Tensor) else as_array(operand)
+        counts = isinstance(tensor, Tensor) or (tensor is not None and tensor.ndim)
+        if tensor is not None and counts and tensor.dtype in FLOATS:
+            return tensor.dtype
     return None
