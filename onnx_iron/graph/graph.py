@@ -24,8 +24,10 @@ class Graph:
 
     Weights (arrays, torch tensors, or :class:`Weight` where they are loaded late) and states are
     attributes, at any depth of lists, dicts, objects and torch modules; their paths are their
-    names. A torch tensor is detached; bfloat16 keeps its bits, float16 becomes float32. A subclass writes ``body``:
-    its positional parameters are the inputs, its keyword-only ones the per-call values.
+    names. A torch tensor is detached; bfloat16 keeps its bits, float16 becomes float32.
+
+    A subclass writes ``body``: its positional parameters are the inputs, its keyword-only ones the
+    per-call values.
 
     Example:
         >>> class Norm(Graph):

@@ -1,4 +1,4 @@
-"""What Python, numpy and torch do with numbers and arrays, refused where a call alone knows them."""
+"""What Python, numpy and torch do with numbers and arrays, refused until a call has them."""
 
 from __future__ import annotations
 
