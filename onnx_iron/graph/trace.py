@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from onnx_iron.dtypes import INT32, Array, Spec
+from onnx_iron.graph.arrays import as_array
 from onnx_iron.graph.context import current_trace
 from onnx_iron.graph.handle import Handle, Role, State, Weight
 from onnx_iron.graph.operand import Operand, as_number
@@ -103,8 +104,9 @@ class Trace:
             handle = self._lift_state(operand)
         elif isinstance(operand, Weight):
             handle = self._lift_weight(operand, self._names.get(id(operand)))
-        elif isinstance(operand, np.ndarray) and operand.ndim:
-            handle = self._lift_weight(Weight.of(operand), self._array_name(operand))
+        elif (array := as_array(operand)) is not None and array.ndim:
+            name = self._names.get(id(operand)) or self._array_name(array)
+            handle = self._lift_weight(Weight.of(array), name)
         elif like is not None and (number := as_number(operand, like)) is not None:
             return self._lift_weight(Weight.of(number), None)
         else:
@@ -136,9 +138,7 @@ class Trace:
         return Handle(self, name, weight.shape, weight.dtype, Role.WEIGHT)
 
     def _array_name(self, array: Array) -> str | None:
-        """An array the graph holds is named by its path, a contiguous part of one by that too."""
-        if id(array) in self._names:
-            return self._names[id(array)]
+        """A contiguous part of an array that the graph holds is named by that one's path."""
         for name, owner in self._parts.items():
             if not isinstance(owner, np.ndarray) or not owner.flags.c_contiguous:
                 continue

@@ -221,6 +221,7 @@ CustomOp::CustomOp(const Signature& declared, std::vector<DType> dtypes)
 std::vector<DType> dtypes_of(InputKind kind, DType t) {
   switch (kind) {
     case InputKind::kT:
+    case InputKind::kAny:
       return {t};
     case InputKind::kTOrFloat32:
       if (t == DType::kFloat32) return {t};
@@ -236,7 +237,11 @@ std::vector<DType> dtypes_of(InputKind kind, DType t) {
 // An operator's inputs' dtypes in every way that its signature allows.
 std::vector<std::vector<DType>> overloads_of(const Signature& signature) {
   std::vector<std::vector<DType>> all;
-  for (DType t : {DType::kFloat32, DType::kBFloat16}) {
+  std::vector<DType> computed = {DType::kFloat32, DType::kBFloat16};
+  if (signature.inputs[0].kind == InputKind::kAny) {
+    computed.insert(computed.end(), {DType::kInt32, DType::kInt64, DType::kBool});
+  }
+  for (DType t : computed) {
     std::vector<std::vector<DType>> made = {{}};
     for (const InputSignature& input : signature.inputs) {
       std::vector<std::vector<DType>> longer;
