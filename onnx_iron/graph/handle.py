@@ -319,8 +319,19 @@ class Handle(Tensor):
                 f"{self.name}.reshape{wanted}: {self.shape} has {count} elements, "
                 f"the new shape {math.prod(wanted)}"
             )
-        return self._child(
-            f"{self.name}.reshape", wanted, self.role, valid=self._reshaped_bounds(wanted)
+        valid = self._reshaped_bounds(wanted)
+        whole: Handle = self
+        while whole._is_reshape and whole.parent is not None:
+            whole = whole.parent  # a shape in between leaves no trace, however many there are
+        return whole._child(f"{whole.name}.reshape", wanted, self.role, valid=valid)
+
+    @property
+    def _is_reshape(self) -> bool:
+        return (
+            self.parent is not None
+            and self.index is None
+            and self.permutation is None
+            and self.shape != self.parent.shape
         )
 
     def _reshaped_bounds(self, shape: tuple[int, ...]) -> dict[int, Value]:
@@ -350,9 +361,15 @@ class Handle(Tensor):
         if order == tuple(range(self.ndim)):
             return self
         valid = {order.index(axis): rows for axis, rows in self.valid.items()}
-        return self._child(
-            f"{self.name}.transpose",
-            tuple(self.shape[a] for a in order),
+        shape = tuple(self.shape[a] for a in order)
+        whole: Handle = self
+        if self.permutation is not None and self.parent is not None:
+            whole, order = self.parent, tuple(self.permutation[a] for a in order)
+        if order == tuple(range(self.ndim)):
+            return whole
+        return whole._child(
+            f"{whole.name}.transpose",
+            shape,
             Role.VIEW,
             valid=valid,
             permutation=order,
@@ -364,7 +381,7 @@ class Handle(Tensor):
         for axis, rows in self.valid.items():
             valid |= self._kept_bound(indexed, axis, rows, valid)
         if not indexed.regions:
-            if indexed.bounds:
+            if valid != self.valid:
                 return self._child(f"{self.name}[:n]", self.shape, self.role, valid=valid)
             return self
         if any(h.role in (Role.SLICE, Role.VIEW) for h in self.lineage()):

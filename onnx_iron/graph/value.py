@@ -20,6 +20,9 @@ class FloorDiv:
     divisor: int
 
 
+# Quotients of quotients that an expression has at the most.
+MOST_QUOTIENTS = 16
+
 # What a term multiplies: a per-call value's name, or a quotient.
 Symbol: TypeAlias = str | FloorDiv
 
@@ -79,7 +82,18 @@ class Value(Unknown):
             raise ValueError(f"({self}) // {divisor}: the divisor must be positive")
         if self.constant % divisor == 0 and all(f % divisor == 0 for _, f in self.terms):
             return Value({s: f // divisor for s, f in self.terms}, self.constant // divisor)
+        if self._depth() == MOST_QUOTIENTS:
+            raise ValueError(
+                f"a per-call value is divided {MOST_QUOTIENTS + 1} times in a row; "
+                f"{MOST_QUOTIENTS} is the most: give the body another per-call value instead"
+            )
         return Value({FloorDiv(self, divisor): 1})
+
+    def _depth(self) -> int:
+        """How many quotients of quotients there are."""
+        return max(
+            (1 + s.numerator._depth() for s, _ in self.terms if isinstance(s, FloorDiv)), default=0
+        )
 
     def __neg__(self) -> Value:
         return self * -1
