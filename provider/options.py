@@ -18,8 +18,8 @@ SINK = "sink"
 TIMEOUT_MS = 10000
 _MOST_MS = 1 << 30
 
-# Of a program a step takes some 700 bytes: this is enough for a hundred shapes of a large model.
-CACHE_BYTES = 64 << 20
+# Of a program a step takes some 700 bytes: this is enough for some 80 shapes of a large model.
+CACHE_BYTES = 32 << 20
 _MOST_BYTES = 1 << 62
 
 

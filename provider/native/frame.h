@@ -23,11 +23,13 @@ class AlignedBytes {
   AlignedBytes(const AlignedBytes&) = delete;
   AlignedBytes& operator=(const AlignedBytes&) = delete;
 
-  // Makes it at least as big, which loses the contents; true if it moved.
+  // Makes it at least as big, which loses the contents; true if it moved. Some room is added, for
+  // sizes that grow by little from call to call would leave holes all over the heap.
   bool grow(size_t size) {
     if (size <= size_) return false;
+    size_t roomy = size_ == 0 ? size : std::max(size, size_ + size_ / 4);
     release();
-    allocate(size);
+    allocate(roomy);
     return true;
   }
 
