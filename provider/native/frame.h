@@ -38,8 +38,8 @@ class AlignedBytes {
 
  private:
   void allocate(size_t size) {
-    data_ = static_cast<std::byte*>(
-        ::operator new(size == 0 ? 1 : size, std::align_val_t{kAlignment}));
+    data_ =
+        static_cast<std::byte*>(::operator new(size == 0 ? 1 : size, std::align_val_t{kAlignment}));
     size_ = size;
   }
   void release() {
@@ -129,9 +129,8 @@ class FramePool {
       ++used_;
       return frame;
     }
-    auto bound = std::find_if(free_.begin(), free_.end(), [program](const auto& frame) {
-      return frame->program == program;
-    });
+    auto bound = std::find_if(free_.begin(), free_.end(),
+                              [program](const auto& frame) { return frame->program == program; });
     if (bound == free_.end()) --bound;
     std::unique_ptr<Frame> frame = std::move(*bound);
     free_.erase(bound);

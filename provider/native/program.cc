@@ -125,8 +125,7 @@ void Program::add_step(std::string name, std::string op, const std::vector<int32
   try {
     step.kernel = make_kernel(node);
   } catch (const std::exception& error) {
-    throw std::invalid_argument(
-        with_names(error.what(), name, op, inputs.data(), inputs.size()));
+    throw std::invalid_argument(with_names(error.what(), name, op, inputs.data(), inputs.size()));
   }
   scratch_bytes_ = std::max(scratch_bytes_, step.kernel->scratch_bytes());
   step.name = std::move(name);
@@ -175,8 +174,7 @@ size_t Program::count_bytes() const {
 }
 
 std::string Program::with_names(const std::string& message, const std::string& name,
-                                const std::string& op, const int32_t* inputs,
-                                size_t count) const {
+                                const std::string& op, const int32_t* inputs, size_t count) const {
   auto signature = std::find_if(signatures().begin(), signatures().end(),
                                 [&](const Signature& declared) { return declared.op == op; });
   std::string names;
@@ -216,9 +214,9 @@ std::vector<char> Program::overlapped_outputs(const std::vector<const void*>& in
     Range input = range_of(inputs[i], inputs_[i].bytes(), i);
     if (input.begin == input.end) continue;
     // The outputs lie apart, so the first that ends behind the input's begin is the first to meet.
-    auto met = std::upper_bound(
-        ranges.begin(), ranges.end(), input.begin,
-        [](uintptr_t begin, const Range& output) { return begin < output.end; });
+    auto met =
+        std::upper_bound(ranges.begin(), ranges.end(), input.begin,
+                         [](uintptr_t begin, const Range& output) { return begin < output.end; });
     for (; met != ranges.end() && met->begin < input.end; ++met) {
       bool in_place = input.begin == met->begin && is_pair(i, met->index);
       if (!in_place) overlapped[met->index] = 1;

@@ -83,8 +83,8 @@ class Program {
   };
 
   // An error of a step's kernel, with the names of the node and of its inputs.
-  std::string with_names(const std::string& message, const std::string& name,
-                         const std::string& op, const int32_t* inputs, size_t count) const;
+  std::string with_names(const std::string& message, const std::string& name, const std::string& op,
+                         const int32_t* inputs, size_t count) const;
   bool is_pair(size_t input, size_t output) const;
   size_t count_bytes() const;
   // The outputs that overlap an input which may not be overwritten, or another output.
