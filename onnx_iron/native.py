@@ -97,7 +97,10 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "request_claim": (None, (c_void_p, POINTER(c_size_t), c_size_t)),
     "program_output": (c_bool, (c_void_p, c_size_t, c_int32, c_int32, _SHAPE)),
     "program_constant": (c_int32, (c_void_p, c_void_p, c_size_t)),
-    "program_value": (c_int32, (c_void_p, c_int32, c_int32, _SHAPE, c_int32, c_size_t, c_size_t)),
+    "program_value": (
+        c_int32,
+        (c_void_p, c_char_p, c_int32, c_int32, _SHAPE, c_int32, c_size_t, c_size_t),
+    ),
     "program_step": (
         c_bool,
         (c_void_p, c_char_p, c_char_p, _NUMBERS, c_size_t, _NUMBERS, c_size_t, *_ATTRIBUTES),

@@ -18,8 +18,8 @@ SINK = "sink"
 TIMEOUT_MS = 10000
 _MOST_MS = 1 << 30
 
-# Of a program a step takes some 700 bytes: this is enough for a hundred shapes of a large model.
-CACHE_BYTES = 64 << 20
+# Of a program a step takes some 700 bytes: this is enough for some 80 shapes of a large model.
+CACHE_BYTES = 32 << 20
 _MOST_BYTES = 1 << 62
 
 
@@ -63,7 +63,9 @@ def read_options(given: Mapping[str, str]) -> Options:
         _check("unknown option", name, (*CHOICES, TIMEOUT, CACHE))
         if name in CHOICES:
             _check(f"option {name!r} is", value, CHOICES[name])
-    timeout_ms = _number(given, TIMEOUT, TIMEOUT_MS, _MOST_MS, "milliseconds", " (0 waits for ever)")
+    timeout_ms = _number(
+        given, TIMEOUT, TIMEOUT_MS, _MOST_MS, "milliseconds", " (0 waits for ever)"
+    )
     cache_bytes = _number(given, CACHE, CACHE_BYTES, _MOST_BYTES, "bytes")
     device = given.get("device", "auto")
     # Of "auto" the placement report says what runs where; only "npu" asks for the NPU alone.

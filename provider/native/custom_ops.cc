@@ -101,7 +101,9 @@ class CustomKernel {
     named([&] { attributes_ = attributes_of(info, op.signature); });
   }
 
-  void run(ort::KernelContext* context) { named([&] { compute(context); }); }
+  void run(ort::KernelContext* context) {
+    named([&] { compute(context); });
+  }
 
  private:
   struct Compiled {

@@ -23,11 +23,13 @@ class AlignedBytes {
   AlignedBytes(const AlignedBytes&) = delete;
   AlignedBytes& operator=(const AlignedBytes&) = delete;
 
-  // Makes it at least as big, which loses the contents; true if it moved.
+  // Makes it at least as big, which loses the contents; true if it moved. Some room is added, for
+  // sizes that grow by little from call to call would leave holes all over the heap.
   bool grow(size_t size) {
     if (size <= size_) return false;
+    size_t roomy = size_ == 0 ? size : std::max(size, size_ + size_ / 4);
     release();
-    allocate(size);
+    allocate(roomy);
     return true;
   }
 
@@ -36,8 +38,8 @@ class AlignedBytes {
 
  private:
   void allocate(size_t size) {
-    data_ = static_cast<std::byte*>(
-        ::operator new(size == 0 ? 1 : size, std::align_val_t{kAlignment}));
+    data_ =
+        static_cast<std::byte*>(::operator new(size == 0 ? 1 : size, std::align_val_t{kAlignment}));
     size_ = size;
   }
   void release() {
@@ -127,9 +129,8 @@ class FramePool {
       ++used_;
       return frame;
     }
-    auto bound = std::find_if(free_.begin(), free_.end(), [program](const auto& frame) {
-      return frame->program == program;
-    });
+    auto bound = std::find_if(free_.begin(), free_.end(),
+                              [program](const auto& frame) { return frame->program == program; });
     if (bound == free_.end()) --bound;
     std::unique_ptr<Frame> frame = std::move(*bound);
     free_.erase(bound);

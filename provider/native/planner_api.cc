@@ -68,12 +68,12 @@ int32_t onnx_iron_program_constant(void* request, const void* data, size_t bytes
   });
 }
 
-int32_t onnx_iron_program_value(void* request, int32_t dtype, int32_t rank, const int64_t* shape,
-                                int32_t place, size_t index, size_t offset) {
+int32_t onnx_iron_program_value(void* request, const char* name, int32_t dtype, int32_t rank,
+                                const int64_t* shape, int32_t place, size_t index, size_t offset) {
   return answer(request, -1, [&](Request& to) {
     Operand operand{static_cast<DType>(dtype), shape_of(shape, rank)};
     Location location{static_cast<Place>(place), index, offset};
-    return static_cast<int32_t>(program_of(to).add_value(std::move(operand), location));
+    return static_cast<int32_t>(program_of(to).add_value(name, std::move(operand), location));
   });
 }
 

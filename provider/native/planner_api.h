@@ -33,10 +33,11 @@ ONNX_IRON_EXPORT bool onnx_iron_program_output(void* request, size_t index, int3
 ONNX_IRON_EXPORT int32_t onnx_iron_program_constant(void* request, const void* data, size_t bytes);
 
 // place: 0 input `index`, 1 output `index`, 2 the arena, 3 constant `index`; each at a byte offset.
-// Returns the value's number.
-ONNX_IRON_EXPORT int32_t onnx_iron_program_value(void* request, int32_t dtype, int32_t rank,
-                                                 const int64_t* shape, int32_t place, size_t index,
-                                                 size_t offset);
+// The name is for errors, and empty for a value that the model does not know. Returns the value's
+// number.
+ONNX_IRON_EXPORT int32_t onnx_iron_program_value(void* request, const char* name, int32_t dtype,
+                                                 int32_t rank, const int64_t* shape, int32_t place,
+                                                 size_t index, size_t offset);
 
 // Steps run in the order in which they are added. -1 stands for an omitted input.
 ONNX_IRON_EXPORT bool onnx_iron_program_step(void* request, const char* name, const char* op,

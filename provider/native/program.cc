@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "provider/native/signatures.h"
 #include "provider/native/status.h"
 
 namespace onnx_iron {
@@ -62,7 +63,7 @@ size_t Program::add_constant(const void* data, size_t bytes) {
   return constants_.size() - 1;
 }
 
-size_t Program::add_value(Operand operand, Location location) {
+size_t Program::add_value(std::string name, Operand operand, Location location) {
   size_t end = location.offset + bytes_of(operand.dtype, operand.shape);
   size_t limit = end;
   switch (location.place) {
@@ -88,7 +89,7 @@ size_t Program::add_value(Operand operand, Location location) {
                                 " bytes at offset " + std::to_string(location.offset) +
                                 " does not fit into " + std::to_string(limit) + " bytes");
   }
-  values_.push_back({std::move(operand), location});
+  values_.push_back({std::move(name), std::move(operand), location});
   return values_.size() - 1;
 }
 
@@ -105,12 +106,13 @@ void Program::add_step(std::string name, std::string op, const std::vector<int32
   };
   Step step;
   step.first_input = step_inputs_.size();
+  step.inputs = inputs.size();
   step.first_output = step_outputs_.size();
   for (int32_t number : inputs) {
     bool present = number != kOmitted;
     node.inputs.push_back(present ? value(number).operand : Operand{{}, {}, false});
     step_inputs_.push_back(present ? value(number).location : Location{});
-    step_input_present_.push_back(present);
+    step_input_values_.push_back(number);
   }
   for (int32_t number : outputs) {
     const Value& output = value(number);
@@ -123,7 +125,7 @@ void Program::add_step(std::string name, std::string op, const std::vector<int32
   try {
     step.kernel = make_kernel(node);
   } catch (const std::exception& error) {
-    throw std::invalid_argument(with_node_name(error.what(), op, name));
+    throw std::invalid_argument(with_names(error.what(), name, op, inputs.data(), inputs.size()));
   }
   scratch_bytes_ = std::max(scratch_bytes_, step.kernel->scratch_bytes());
   step.name = std::move(name);
@@ -154,11 +156,11 @@ void Program::finish() {
 size_t Program::count_bytes() const {
   size_t bytes = sizeof *this + list_bytes(inputs_) + list_bytes(outputs_) +
                  list_bytes(output_is_set_) + list_bytes(values_) + list_bytes(constants_) +
-                 list_bytes(steps_) + list_bytes(step_inputs_) + list_bytes(step_input_present_) +
+                 list_bytes(steps_) + list_bytes(step_inputs_) + list_bytes(step_input_values_) +
                  list_bytes(step_outputs_) + list_bytes(pairs_);
   for (const Border& border : inputs_) bytes += bytes_of(border.shape);
   for (const Border& border : outputs_) bytes += bytes_of(border.shape);
-  for (const Value& value : values_) bytes += bytes_of(value.operand.shape);
+  for (const Value& value : values_) bytes += bytes_of(value.operand.shape) + value.name.capacity();
   for (const auto& constant : constants_) bytes += constant->size() + kAlignment;
   for (const Step& step : steps_) {
     bytes += step.name.capacity() + step.op.capacity() + kKernelBytes + step.kernel->table_bytes();
@@ -169,6 +171,23 @@ size_t Program::count_bytes() const {
     for (const Border& output : outputs_) bytes += output.bytes();
   }
   return bytes;
+}
+
+std::string Program::with_names(const std::string& message, const std::string& name,
+                                const std::string& op, const int32_t* inputs, size_t count) const {
+  auto signature = std::find_if(signatures().begin(), signatures().end(),
+                                [&](const Signature& declared) { return declared.op == op; });
+  std::string names;
+  for (size_t i = 0; i < count; ++i) {
+    if (inputs[i] == kOmitted || values_[static_cast<size_t>(inputs[i])].name.empty()) continue;
+    names += names.empty() ? "" : ", ";
+    if (signature != signatures().end() && i < signature->inputs.size()) {
+      names += std::string(signature->inputs[i].name) + " is ";
+    }
+    names += "'" + values_[static_cast<size_t>(inputs[i])].name + "'";
+  }
+  std::string whole = with_node_name(message, op, name);
+  return names.empty() ? whole : whole + "; of its inputs, " + names;
 }
 
 bool Program::is_pair(size_t input, size_t output) const {
@@ -195,9 +214,9 @@ std::vector<char> Program::overlapped_outputs(const std::vector<const void*>& in
     Range input = range_of(inputs[i], inputs_[i].bytes(), i);
     if (input.begin == input.end) continue;
     // The outputs lie apart, so the first that ends behind the input's begin is the first to meet.
-    auto met = std::upper_bound(
-        ranges.begin(), ranges.end(), input.begin,
-        [](uintptr_t begin, const Range& output) { return begin < output.end; });
+    auto met =
+        std::upper_bound(ranges.begin(), ranges.end(), input.begin,
+                         [](uintptr_t begin, const Range& output) { return begin < output.end; });
     for (; met != ranges.end() && met->begin < input.end; ++met) {
       bool in_place = input.begin == met->begin && is_pair(i, met->index);
       if (!in_place) overlapped[met->index] = 1;
@@ -232,7 +251,7 @@ void Program::bind(Frame& frame, const std::vector<const void*>& inputs,
   };
   frame.step_inputs.resize(step_inputs_.size());
   for (size_t i = 0; i < step_inputs_.size(); ++i) {
-    frame.step_inputs[i] = step_input_present_[i] ? address(step_inputs_[i]) : nullptr;
+    frame.step_inputs[i] = step_input_values_[i] != kOmitted ? address(step_inputs_[i]) : nullptr;
   }
   frame.step_outputs.resize(step_outputs_.size());
   for (size_t i = 0; i < step_outputs_.size(); ++i) {
@@ -247,12 +266,16 @@ void Program::run_steps(const Frame& frame, Threads& threads) const {
   for (const Step& step : steps_) {
     Buffers buffers{frame.step_inputs.data() + step.first_input,
                     frame.step_outputs.data() + step.first_output, frame.scratch()};
+    auto named = [&](const std::exception& error) {
+      return with_names(error.what(), step.name, step.op,
+                        step_input_values_.data() + step.first_input, step.inputs);
+    };
     try {
       step.kernel->run(buffers, threads);
     } catch (const std::invalid_argument& error) {
-      throw std::invalid_argument(with_node_name(error.what(), step.op, step.name));
+      throw std::invalid_argument(named(error));
     } catch (const std::exception& error) {
-      throw std::runtime_error(with_node_name(error.what(), step.op, step.name));
+      throw std::runtime_error(named(error));
     }
   }
 }

@@ -41,9 +41,9 @@ class Program {
   void set_output(size_t index, Border border);
   // Copies the bytes; returns the constant's index.
   size_t add_constant(const void* data, size_t bytes);
-  // Returns the value's number. Throws std::invalid_argument where the value does not fit into its
-  // place.
-  size_t add_value(Operand operand, Location location);
+  // Returns the value's number. The name is the model's, for errors, or empty. Throws
+  // std::invalid_argument where the value does not fit into its place.
+  size_t add_value(std::string name, Operand operand, Location location);
   // Makes the step's kernel; kOmitted stands for an omitted input.
   void add_step(std::string name, std::string op, const std::vector<int32_t>& inputs,
                 const std::vector<int32_t>& outputs, Attributes attributes);
@@ -69,6 +69,7 @@ class Program {
 
  private:
   struct Value {
+    std::string name;
     Operand operand;
     Location location;
   };
@@ -77,9 +78,13 @@ class Program {
     std::string op;
     std::unique_ptr<Kernel> kernel;
     size_t first_input = 0;
+    size_t inputs = 0;
     size_t first_output = 0;
   };
 
+  // An error of a step's kernel, with the names of the node and of its inputs.
+  std::string with_names(const std::string& message, const std::string& name, const std::string& op,
+                         const int32_t* inputs, size_t count) const;
   bool is_pair(size_t input, size_t output) const;
   size_t count_bytes() const;
   // The outputs that overlap an input which may not be overwritten, or another output.
@@ -97,7 +102,7 @@ class Program {
   std::vector<std::unique_ptr<AlignedBytes>> constants_;
   std::vector<Step> steps_;
   std::vector<Location> step_inputs_;  // every step's inputs, one step after the other
-  std::vector<char> step_input_present_;
+  std::vector<int32_t> step_input_values_;
   std::vector<Location> step_outputs_;
   std::vector<std::pair<size_t, size_t>> pairs_;  // input, output; sorted
   std::unique_ptr<DeviceProgram> device_program_;

@@ -46,7 +46,7 @@ class ProgramCache {
 
   const size_t limit_;
   std::atomic<int64_t> numbers_{0};
-  std::mutex mutex_;  // held for look-ups only
+  std::mutex mutex_;          // held for look-ups only
   std::list<Entry> entries_;  // the latest used first
   std::unordered_map<Key, std::list<Entry>::iterator, Hash> places_;
   size_t bytes_ = 0;

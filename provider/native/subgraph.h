@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "provider/native/describe.h"
-#include "provider/native/ort_api.h"
 #include "provider/native/frame.h"
+#include "provider/native/ort_api.h"
 #include "provider/native/program.h"
 #include "provider/native/program_cache.h"
 
