@@ -140,7 +140,9 @@ def _raise_exception(message: str) -> NoReturn:
 def main() -> None:
     """Answer one request."""
     request = json.loads(sys.stdin.buffer.read())
-    datetime.now().astimezone()  # Reads the time zone's file while files can be opened.
+    # Have the time zone's file and the lexer's codec read while files can be opened.
+    datetime.now().astimezone()
+    _environment().from_string("{{ '' }}").render()
     for limit, most in _LIMITS.items():
         resource.setrlimit(limit, (most, most))
     sys.stdout.buffer.write(json.dumps(reply(request)).encode())
