@@ -128,8 +128,8 @@ def _prompt(text: str, checkpoint: GGUFCheckpoint, tokenizer: Tokenizer) -> list
     template = chat_template(checkpoint.metadata, str(checkpoint.path))
     if template is None:
         note("The model has no chat template: it continues the prompt as it is.")
-        return tokenizer.encode(text, add_bos=True)
-    return tokenizer.encode(template.render([{"role": "user", "content": text}]))
+        return tokenizer.encode(text, add_bos=True, special=False)
+    return template.encode([{"role": "user", "content": text}], tokenizer)
 
 
 @contextmanager

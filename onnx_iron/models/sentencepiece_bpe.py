@@ -21,7 +21,8 @@ class SentencePieceBPE:
         unknown: The id of what has neither a token nor bytes, once for characters in a row; None
             leaves them out.
         adds_space: Whether a space is put before the text.
-        collapses_spaces: Whether spaces at the text's ends go, and those in a row are one.
+        collapses_spaces: Whether spaces at the text's ends go, and those in a row are one; a
+            U+2581 of the text's own counts at its end only.
     """
 
     scores: Mapping[str, float]
@@ -35,13 +36,15 @@ class SentencePieceBPE:
     def encode(self, text: str) -> list[int]:
         """Return the ids of ``text``; none for an empty one."""
         if self.collapses_spaces:
-            text = re.sub("[ ▁]+", " ", text).strip(" ")
+            text = re.sub(" +", " ", text.lstrip(" "))
         if not text:
             return []
-        spelled = f" {text}" if self.adds_space else text
+        spelled = (f" {text}" if self.adds_space else text).replace(" ", "▁")
+        if self.collapses_spaces:
+            spelled = spelled.rstrip("▁")
         ids: list[int] = []
         previous_unknown = False
-        for piece in self._merged(spelled.replace(" ", "▁")):
+        for piece in self._merged(spelled):
             index = self.ids.get(piece)
             is_unknown = index is None and len(self.bytes) < 256
             if index is not None:

@@ -52,6 +52,7 @@ class Tokenizer:
         built = builder(vocabulary)
         self._encode = built.encode
         self._strips_space = built.strips_space
+        self._strips_spaces = built.strips_spaces
         self._control = vocabulary.of_type(CONTROL) | vocabulary.of_type(UNKNOWN)
         user_defined = vocabulary.of_type(USER_DEFINED)
         self.control_tokens: Mapping[str, int] = MappingProxyType(
@@ -142,8 +143,8 @@ class StreamDecoder:
         text = self._decoder.decode(self._tokenizer._piece(int(index), self._skip_special))
         if text and self._strips_space:
             # SentencePiece puts a space before a text, which isn't part of it.
-            self._strips_space = False
-            return text.removeprefix(" ")
+            text = text.removeprefix(" ")
+            self._strips_space = self._tokenizer._strips_spaces and not text
         return text
 
     def finish(self) -> str:

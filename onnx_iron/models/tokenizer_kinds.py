@@ -72,12 +72,14 @@ class Built:
         encode: The ids of a text in which nothing is special.
         spell: The bytes that an ordinary token stands for.
         strips_space: Whether decoded text loses its first space.
+        strips_spaces: Whether further tokens at its beginning that are a space go too.
         adds_bos: Whether a text begins with bos where the file doesn't say.
     """
 
     encode: Callable[[str], list[int]]
     spell: Callable[[str], bytes]
     strips_space: bool
+    strips_spaces: bool
     adds_bos: bool
 
 
@@ -111,7 +113,9 @@ def byte_level(vocabulary: Vocabulary) -> Built:
     def encode(text: str) -> list[int]:
         return list(tokenizer.encode(text, add_special_tokens=False).ids)
 
-    return Built(encode, spell, strips_space=False, adds_bos=kind.adds_bos)
+    return Built(
+        encode, spell, strips_space=False, strips_spaces=False, adds_bos=kind.adds_bos
+    )
 
 
 def sentencepiece(vocabulary: Vocabulary) -> Built:
@@ -123,6 +127,7 @@ def sentencepiece(vocabulary: Vocabulary) -> Built:
     mergeable = vocabulary.of_type(NORMAL) | vocabulary.of_type(USER_DEFINED) | unused
     tokens, scores = vocabulary.tokens, vocabulary.scores()
     prefix = vocabulary.flag("add_space_prefix", True)
+    collapses = vocabulary.flag("remove_extra_whitespaces", False)
     bpe = SentencePieceBPE(
         scores={tokens[index]: scores[index] for index in mergeable},
         ids={tokens[index]: index for index in mergeable},
@@ -130,12 +135,13 @@ def sentencepiece(vocabulary: Vocabulary) -> Built:
         bytes={vocabulary.byte(index)[0]: index for index in vocabulary.of_type(BYTE)},
         unknown=unknown,
         adds_space=prefix,
-        collapses_spaces=vocabulary.flag("remove_extra_whitespaces", False),
+        collapses_spaces=collapses,
     )
     return Built(
         bpe.encode,
         lambda token: token.replace("▁", " ").encode(),
-        strips_space=prefix,
+        strips_space=prefix or collapses,
+        strips_spaces=collapses,
         adds_bos=True,
     )
 
