@@ -95,6 +95,8 @@ def byte_level(vocabulary: Vocabulary) -> Built:
             f"{', '.join(_PRE_TOKENIZERS)}; text would be cut in the wrong places with another, so "
             "convert the model with a converter that names one of these"
         )
+    for name in ("add_space_prefix", "remove_extra_whitespaces"):
+        vocabulary.expect(name, False)
     tokenizer = tokenizers.Tokenizer(
         models.BPE(vocabulary.ids, vocabulary.merges(), ignore_merges=kind.whole_words)
     )

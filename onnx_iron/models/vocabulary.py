@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
+
+# Keys that a tokenizer is made of, and after them those of ids that encoding has no use for.
+_READ = frozenset(
+    "model pre tokens token_type merges scores bos_token_id eos_token_id eot_token_id eom_token_id "
+    "unknown_token_id padding_token_id add_bos_token add_space_prefix remove_extra_whitespaces "
+    "seperator_token_id separator_token_id cls_token_id mask_token_id prefix_token_id "
+    "suffix_token_id middle_token_id fim_pre_token_id fim_suf_token_id fim_mid_token_id "
+    "fim_pad_token_id fim_rep_token_id fim_sep_token_id token_type_count".split()
+)
+# Keys that would change the ids, each with the value that changes nothing.
+_NEUTRAL: dict[str, Any] = {
+    "add_eos_token": False,
+    "add_sep_token": False,
+    "escape_whitespaces": True,
+    "normalizer.lowercase": False,
+    "normalizer.strip_accents": False,
+    "precompiled_charsmap": [],
+    "suppress_tokens": [],
+}
+_PREFIX = "tokenizer.ggml."
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 
@@ -15,6 +36,16 @@ class Vocabulary:
     def __init__(self, metadata: Mapping[str, Any], source: str) -> None:
         self._metadata = metadata
         self._source = source
+        for key in metadata:
+            name = key.removeprefix(_PREFIX)
+            if name == key or name in _READ:
+                continue
+            if name not in _NEUTRAL:
+                raise self.error(
+                    f"metadata key {key!r} is not known, expected none that may change the ids; "
+                    "use another model"
+                )
+            self.expect(name, _NEUTRAL[name])
         self.model: str = self._get("model", str)
         self.tokens: list[str] = self._list("tokens", str)
         self.ids = {token: index for index, token in enumerate(self.tokens)}
@@ -30,6 +61,15 @@ class Vocabulary:
 
     def error(self, text: str) -> ValueError:
         return ValueError(f"{self._source}: {text}")
+
+    def expect(self, name: str, neutral: Any) -> None:
+        """Refuse a key with another value than the one that changes nothing."""
+        value = self._metadata.get(f"{_PREFIX}{name}", neutral)
+        if value != neutral:
+            raise self.error(
+                f"{_PREFIX}{name} is {repr(value)[:80]}, expected {neutral!r}; no other is "
+                "implemented"
+            )
 
     def of_type(self, kind: int) -> frozenset[int]:
         """The ids of the tokens of a type."""
@@ -78,12 +118,11 @@ class Vocabulary:
             pairs.append((left, right))
         return pairs
 
-    @property
-    def has_merges(self) -> bool:
-        return "tokenizer.ggml.merges" in self._metadata
-
     def scores(self) -> list[float]:
         scores: list[float] = self.list_for_tokens("scores", float, None)
+        for index, score in enumerate(scores):
+            if math.isnan(score):
+                raise self.error(f"tokenizer.ggml.scores[{index}] is nan, expected a number")
         return scores
 
     def list_for_tokens(self, name: str, kind: type, default: list[Any] | None) -> list[Any]:
