@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,11 @@ def test_an_unknown_weight_or_dtype_is_refused(small: Path) -> None:
         ({"llama.attention.layer_norm_rms_epsilon": -1.0}, "is -1.0, expected a positive"),
         ({"llama.rope.scaling.type": "yarn"}, r"scaling.type is 'yarn', expected 'none' or"),
         ({"llama.rope.scaling.factor": 4.0}, r"scaling.factor is 4.0, expected 1.0"),
+        ({"llama.rope.scaling.attn_factor": 1.5}, r"attn_factor is 1.5, expected 1.0"),
+        ({"llama.hidden_activation": "gelu"}, r"hidden_activation is 'gelu', expected 'silu'"),
+        ({"llama.rope.new_key": 1}, r"llama.rope.new_key is 1, expected no such key"),
+        ({"general.type": "adapter"}, r"general.type is 'adapter', expected 'model'"),
+        ({"general.quantization_version": 1}, r"quantization_version is 1, expected 2"),
         ({"llama.rope.scale_linear": 2.0}, r"scale_linear is 2.0, expected 1.0"),
         ({"llama.expert_count": 8}, r"expert_count is 8, expected 0"),
         ({"llama.vocab_size": 100}, r"number of tokens is \d+, expected 100 at most"),
@@ -154,11 +160,52 @@ def test_metadata_that_makes_no_model_is_refused(
         {"llama.rope.scaling.type": "none", "llama.rope.scaling.factor": 4.0},
         {"llama.expert_count": 0, "llama.attention.causal": True},
         {"llama.attention.key_length": 16, "llama.attention.value_length": 16},
-        {"general.alignment": 64},
+        {"general.alignment": 64, "general.type": "model", "general.quantization_version": 2},
+        {"llama.rope.scaling.attn_factor": 1.0, "llama.rope.scaling.yarn_ext_factor": 0.0},
+        {"llama.rope.scaling.original_context_length": 64, "another.rope.scale": 3.0},
     ],
 )
 def test_metadata_that_changes_nothing_is_accepted(tmp_path: Path, change: dict[str, Any]) -> None:
     assert GGUFCheckpoint(write_llama(tmp_path / "good.gguf", metadata=change)).names
+
+
+def keys_of_a_model() -> list[str]:
+    """The keys of an architecture that the package gguf knows."""
+    groups = [
+        value
+        for name, value in vars(gguf.constants.Keys).items()
+        if isinstance(value, type) and name != "General"
+    ]
+    groups.append(gguf.constants.Keys.Attention.Indexer)
+    keys = {value for group in groups for value in vars(group).values() if isinstance(value, str)}
+    return sorted(
+        key.format(arch="llama", dense="dense_2")
+        for key in keys
+        if key.startswith("{arch}.") and key != "{arch}.rope.scaling.finetuned"
+    )
+
+
+@pytest.mark.parametrize("key", keys_of_a_model())
+def test_every_key_of_a_model_is_read_or_refused_by_name(tmp_path: Path, key: str) -> None:
+    plain = GGUFCheckpoint(write_llama(tmp_path / "plain.gguf")).config
+    for value in (3, 0.37, "something"):
+        path = write_llama(tmp_path / "a.gguf", metadata={key: value})
+        refusal = refused(path)
+        if refusal is None:
+            # What the model is; or how long a text it was trained on before it was stretched.
+            assert GGUFCheckpoint(path).config != plain or key.endswith("original_context_length")
+        else:
+            # A size that doesn't fit is refused by the tensor or the size that it doesn't fit.
+            assert key in refusal or value == 3
+
+
+def refused(path: Path) -> str | None:
+    """Why the file is refused."""
+    try:
+        GGUFCheckpoint(path)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 ROPE = {"rope_theta": 500000.0, "partial_rotary_factor": 1.0}
@@ -264,6 +311,35 @@ def test_arrays_longer_than_the_file_are_refused_at_once(tmp_path: Path) -> None
         path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + entry + bytes(64))
         with pytest.raises(ValueError, match=r"length of k is 1152921504606846976, and the rest"):
             GGUFCheckpoint(path)
+
+
+def test_a_header_far_beyond_any_model_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "a.gguf"
+    tail = bytes(8 << 20)
+    string = struct.pack("<Q1sIQ", 1, b"k", 8, 100 << 20)
+    for header, message in [
+        (struct.pack("<IQQ", 3, 100_000, 0), r"number of tensors is 100000, expected 65536"),
+        (struct.pack("<IQQ", 3, 0, 100_000), r"metadata keys is 100000, expected 65536"),
+        (struct.pack("<IQQ", 3, 0, 1) + string, r"k needs 104857600 bytes .* expected a header"),
+    ]:
+        path.write_bytes(b"GGUF" + header + tail)
+        with path.open("r+b") as file:
+            file.truncate(200 << 20)
+        with pytest.raises(ValueError, match=message):
+            GGUFCheckpoint(path)
+
+
+def test_a_head_size_beyond_the_tensors_takes_no_memory(tmp_path: Path) -> None:
+    names = ("attention.key_length", "attention.value_length", "rope.dimension_count")
+    sizes = {f"llama.{name}": 2**31 - 2 for name in names}
+    linear = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
+    path = write_llama(tmp_path / "a.gguf", metadata={**sizes, **linear})
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=r"attn_q.weight' is \(64, 64\), expected"):
+        GGUFCheckpoint(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 32e6
 
 
 def test_nested_arrays_and_repeated_keys_are_refused(tmp_path: Path) -> None:

@@ -144,4 +144,4 @@ def test_a_control_token_is_followed_by_a_space_of_its_own() -> None:
     spelled = [tokenizer.token(i) for i in tokenizer.encode("the</s>the")]
     # llama.cpp's ids; to SentencePiece itself no text holds a control token.
     assert spelled == ["▁the", "</s>", "▁the"]
-    assert [tokenizer.token(i) for i in tokenizer.encode("</s>", special=False)][0] == "▁"
+    assert tokenizer.token(tokenizer.encode("</s>", special=False)[0]) == "▁"

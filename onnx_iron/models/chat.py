@@ -27,8 +27,10 @@ _SPECIAL_TOKENS = {
 # The renderer's processor time is limited too; this ends one that waits, or can't limit itself.
 _SECONDS = 30
 # Isolated from the environment and the site's hooks: the renderer needs Jinja's folders only.
-_START = "import runpy, sys; sys.path += sys.argv[2:]; runpy.run_path(sys.argv[1], None, '__main__')"
-_FOLDERS = sorted({str(Path(m.__file__).parent.parent) for m in (jinja2, markupsafe)})
+_START = (
+    "import runpy, sys; sys.path += sys.argv[2:]; runpy.run_path(sys.argv[1], None, '__main__')"
+)
+_FOLDERS = sorted({str(Path(m.__path__[0]).parent) for m in (jinja2, markupsafe)})
 
 
 class ChatTemplate:

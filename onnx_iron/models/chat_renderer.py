@@ -87,7 +87,9 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
 
 def _render(
-    environment: ImmutableSandboxedEnvironment, request: Mapping[str, Any], render: Mapping[str, Any]
+    environment: ImmutableSandboxedEnvironment,
+    request: Mapping[str, Any],
+    render: Mapping[str, Any],
 ) -> str:
     tree = environment.parse(request["template"])
     for constant in tree.find_all((nodes.Const, nodes.TemplateData)):

@@ -133,14 +133,14 @@ class _Cursor:
     def count(self, form: str, least: int, what: str, limit: int | None = None) -> int:
         """Read how many items follow, each of them at least ``least`` bytes."""
         count = int(self.scalar(form, what))
-        if limit is not None and count > limit:
-            raise self.error(f"{what} is {count}, expected {limit} at most; the file is damaged")
         most = (len(self.buffer) - self.position) // least
         if count > most:
             raise self.error(
                 f"{what} is {count}, and the rest of the file has room for {most} at most; the "
                 "file is cut short or damaged, download it again"
             )
+        if limit is not None and count > limit:
+            raise self.error(f"{what} is {count}, expected {limit} at most; the file is damaged")
         return count
 
     def string(self, what: str) -> str:

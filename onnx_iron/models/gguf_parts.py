@@ -85,10 +85,14 @@ def _read_part(
         has = header.metadata.get(key)
         if key in (NUMBER, COUNT) and has != value:
             raise ValueError(f"{path}: {key} is {has!r}, expected {value}, as its name says")
-        if not key.startswith("split.") and key != "general.alignment" and (
-            value != metadata.get(key)
+        if (
+            not key.startswith("split.")
+            and key != "general.alignment"
+            and (value != metadata.get(key))
         ):
-            raise ValueError(f"{path}: metadata key {key!r} is not as in {first}, expected the same")
+            raise ValueError(
+                f"{path}: metadata key {key!r} is not as in {first}, expected the same"
+            )
     return path, data, header
 
 

@@ -115,9 +115,7 @@ def byte_level(vocabulary: Vocabulary) -> Built:
     def encode(text: str) -> list[int]:
         return list(tokenizer.encode(text, add_special_tokens=False).ids)
 
-    return Built(
-        encode, spell, strips_space=False, strips_spaces=False, adds_bos=kind.adds_bos
-    )
+    return Built(encode, spell, strips_space=False, strips_spaces=False, adds_bos=kind.adds_bos)
 
 
 def sentencepiece(vocabulary: Vocabulary) -> Built:

@@ -7,14 +7,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-# Keys that a tokenizer is made of, and after them those of ids that encoding has no use for.
-_READ = frozenset(
-    "model pre tokens token_type merges scores bos_token_id eos_token_id eot_token_id eom_token_id "
-    "unknown_token_id padding_token_id add_bos_token add_space_prefix remove_extra_whitespaces "
-    "seperator_token_id separator_token_id cls_token_id mask_token_id prefix_token_id "
-    "suffix_token_id middle_token_id fim_pre_token_id fim_suf_token_id fim_mid_token_id "
-    "fim_pad_token_id fim_rep_token_id fim_sep_token_id token_type_count".split()
-)
+# Keys that a tokenizer is made of.
+_READ = {"model", "pre", "tokens", "token_type", "merges", "scores", "add_bos_token"}
+_READ |= {"add_space_prefix", "remove_extra_whitespaces"}
+_READ |= {f"{name}_token_id" for name in ("bos", "eos", "eot", "eom", "unknown", "padding")}
+# Keys that encoding has no use for.
+_IDLE = {f"fim_{name}_token_id" for name in ("pre", "suf", "mid", "pad", "rep", "sep")}
+_IDLE |= {f"{name}_token_id" for name in ("seperator", "separator", "cls", "mask")}
+_IDLE |= {f"{name}_token_id" for name in ("prefix", "suffix", "middle")}
+_IDLE |= {"token_type_count"}
 # Keys that would change the ids, each with the value that changes nothing.
 _NEUTRAL: dict[str, Any] = {
     "add_eos_token": False,
@@ -38,7 +39,7 @@ class Vocabulary:
         self._source = source
         for key in metadata:
             name = key.removeprefix(_PREFIX)
-            if name == key or name in _READ:
+            if name == key or name in _READ | _IDLE:
                 continue
             if name not in _NEUTRAL:
                 raise self.error(
