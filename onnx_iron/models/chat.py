@@ -160,8 +160,8 @@ class ChatTemplate:
 
     def _error(self, failed: str, reason: str) -> ValueError:
         return ValueError(
-            f"{self._source}: the chat template {failed}: {reason}; pass other messages, or prompts "
-            "without a template"
+            f"{self._source}: the chat template {failed}: {reason}; pass other messages, or "
+            "prompts without a template"
         )
 
 
