@@ -169,7 +169,7 @@ def chat_template(metadata: Mapping[str, Any], source: str) -> ChatTemplate | No
     """Return the chat template in a GGUF file's metadata, or None if the file has none.
 
     Raises:
-        ValueError: It isn't a text, or doesn't parse.
+        ValueError: It isn't a text, or doesn't parse; or a special token's id isn't a token's.
     """
     template = metadata.get("tokenizer.chat_template")
     if template is None:
@@ -178,13 +178,19 @@ def chat_template(metadata: Mapping[str, Any], source: str) -> ChatTemplate | No
         raise ValueError(
             f"{source}: tokenizer.chat_template is of type {type(template).__name__}, expected str"
         )
-    tokens = metadata.get("tokenizer.ggml.tokens", ())
-    ids = {name: metadata.get(f"tokenizer.ggml.{key}") for name, key in _SPECIAL_TOKENS.items()}
-    return ChatTemplate(
-        template,
-        {n: tokens[i] for n, i in ids.items() if type(i) is int and 0 <= i < len(tokens)},
-        source,
-    )
+    tokens = metadata.get("tokenizer.ggml.tokens", [])
+    special = {}
+    for name, key in _SPECIAL_TOKENS.items():
+        index = metadata.get(f"tokenizer.ggml.{key}")
+        if index is None:
+            continue
+        if type(index) is not int or not 0 <= index < len(tokens):
+            raise ValueError(
+                f"{source}: tokenizer.ggml.{key} is {repr(index)[:80]}, expected the place of one "
+                f"of {len(tokens)} tokens; convert the model again"
+            )
+        special[name] = tokens[index]
+    return ChatTemplate(template, special, source)
 
 
 def _death(code: int) -> str:

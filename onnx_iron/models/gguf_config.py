@@ -89,7 +89,12 @@ def read_config(header: Header, source: str) -> LlamaConfig:
         )
     head_dim = keys.size("attention.key_length", hidden // heads)
     if head_dim < 2 or head_dim % 2:
-        raise keys.error("the head size", head_dim, "an even number, for rotary embedding")
+        raise keys.error(
+            f"the head size (by {ARCHITECTURE}.attention.key_length, or embedding_length over "
+            "attention.head_count)",
+            head_dim,
+            "an even number, for rotary embedding",
+        )
     for name in ("attention.value_length", "rope.dimension_count"):
         if keys.size(name, head_dim) != head_dim:
             raise keys.error(
@@ -101,7 +106,11 @@ def read_config(header: Header, source: str) -> LlamaConfig:
     vocabulary = keys.size("vocab_size", embedding.shape[0])
     tokens = header.metadata.get("tokenizer.ggml.tokens", ())
     if isinstance(tokens, list) and len(tokens) > vocabulary:
-        raise keys.error("the number of tokens", len(tokens), f"{vocabulary} at most, as embedded")
+        raise keys.error(
+            "the length of tokenizer.ggml.tokens",
+            len(tokens),
+            f"{vocabulary} at most ({ARCHITECTURE}.vocab_size, or the rows of token_embd.weight)",
+        )
     config = LlamaConfig(
         vocab_size=vocabulary,
         hidden_size=hidden,

@@ -17,7 +17,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 MAX_DIMENSIONS = 4
-DEFAULT_ALIGNMENT = 32
+DEFAULT_ALIGNMENT, MAX_ALIGNMENT = 32, 1 << 16
 
 _STRING, _ARRAY = 8, 9
 _SCALARS = {
@@ -175,8 +175,10 @@ class _Cursor:
 
 def _alignment(metadata: dict[str, Any], cursor: _Cursor) -> int:
     value = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
-    if type(value) is not int or value < 1 or value & (value - 1):
-        raise cursor.error(f"general.alignment is {value!r}, expected a power of two")
+    if type(value) is not int or not 1 <= value <= MAX_ALIGNMENT or value & (value - 1):
+        raise cursor.error(
+            f"general.alignment is {value!r}, expected a power of two, {MAX_ALIGNMENT} at most"
+        )
     return value
 
 

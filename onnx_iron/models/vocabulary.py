@@ -58,6 +58,10 @@ class Vocabulary:
         self.types: list[int] = self.list_for_tokens("token_type", int, [NORMAL] * len(self.tokens))
         self._by_type: dict[int, set[int]] = {}
         for index, kind in enumerate(self.types):
+            if not NORMAL <= kind <= BYTE:
+                raise self.error(
+                    f"tokenizer.ggml.token_type[{index}] is {kind}, expected {NORMAL}..{BYTE}"
+                )
             self._by_type.setdefault(kind, set()).add(index)
 
     def error(self, text: str) -> ValueError:
@@ -132,7 +136,7 @@ class Vocabulary:
         if len(values) != len(self.tokens):
             raise self.error(
                 f"tokenizer.ggml.{name} has {len(values)} entries, expected {len(self.tokens)}, "
-                "one for each token"
+                "one for each of tokenizer.ggml.tokens"
             )
         return values
 
