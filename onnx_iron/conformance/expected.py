@@ -1,0 +1,95 @@
+"""What a case must give: every step in float64 by its operator's oracle, rounded once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from onnx_iron.conformance.rounding import rounded
+from onnx_iron.dtypes import FLOATS, Array
+from onnx_iron.graph.reference import run_reference
+from onnx_iron.operators import Op
+
+if TYPE_CHECKING:
+    from onnx_iron.conformance.case import Case
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A result: the nearest numbers of its dtype, and the magnitude of what was added up for each
+    of them, which the error of a sum grows with.
+    """
+
+    nearest: Array
+    magnitude: Array
+
+
+Results: TypeAlias = Mapping[str, Expected]
+
+
+def expected_results(case: Case) -> tuple[Results, ...]:
+    """The results of a case's calls."""
+    results, states = [], dict[str, Array]()
+    for call in case.calls:
+        if not case.keeps_states:
+            states = initial_states(case, call.inputs)
+        steps = _Steps()
+        values = {name: call.values[name] for name in case.trace.value_names}
+        inputs = {name: call.inputs[name] for name in case.trace.inputs}
+        outputs = run_reference(case.trace, inputs, values, states, steps)
+        last = steps.magnitudes if len(case.trace.steps) == 1 else ()
+        made = {}
+        for number, (name, array) in enumerate(outputs.items()):
+            magnitude = last[number] if number < len(last) else _largest(array)
+            made[name] = Expected(array, np.broadcast_to(magnitude, array.shape))
+        for name, state in case.trace.states.items():
+            if not state.scratch:
+                kept = states[name].copy()
+                made[f"present.{name}"] = Expected(kept, np.full(kept.shape, _largest(kept)))
+        results.append(made)
+    return tuple(results)
+
+
+def initial_states(case: Case, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The states that a call begins with: those among its inputs (``past.<name>``), else zeros."""
+    return {
+        name: np.array(inputs.get(f"past.{name}", np.zeros(state.shape, state.dtype)))
+        for name, state in case.trace.states.items()
+    }
+
+
+class _Steps:
+    """Computes steps by their oracles, and keeps the magnitudes of the last one's outputs."""
+
+    def __init__(self) -> None:
+        self.magnitudes: tuple[Array, ...] = ()
+
+    def __call__(self, op: Op, operands: Sequence[Any]) -> tuple[Array, ...]:
+        specs = [None if x is None else (np.shape(x), _dtype(x)) for x in operands]
+        made = op.infer(specs)
+        wide = [_wide(operand) for operand in operands]
+        with np.errstate(all="ignore"):
+            results = _tuple(op.oracle(*wide))
+            self.magnitudes = tuple(map(np.abs, _tuple(op.magnitude(*wide))))
+        return tuple(rounded(np.asarray(x), s.dtype) for x, s in zip(results, made, strict=True))
+
+
+def _dtype(operand: Any) -> Any:
+    return operand.dtype if isinstance(operand, np.ndarray) else np.dtype(np.int32)
+
+
+def _wide(operand: Any) -> Any:
+    floats = isinstance(operand, np.ndarray) and operand.dtype in FLOATS
+    return operand.astype(np.float64) if floats else operand
+
+
+def _tuple(results: Any) -> tuple[Array, ...]:
+    return results if isinstance(results, tuple) else (results,)
+
+
+def _largest(array: Array) -> float:
+    wide = np.abs(array.astype(np.float64))
+    return float(wide[np.isfinite(wide)].max(initial=0))

@@ -1,0 +1,68 @@
+"""The NPU's designs, run on the host through the kernels compiled for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnx_iron.conformance.case import Case
+from onnx_iron.conformance.implementations.base import Declined, Results
+from onnx_iron.dtypes import BFLOAT16, INT32
+from onnx_iron.graph import Handle, Step
+from onnx_iron.kernels.designs import Design, Device, Refusal, design_for
+from onnx_iron.kernels.designs.interpreter import evaluate
+
+
+@dataclass(frozen=True)
+class DesignImplementation:
+    """An operator's design for a device, tile by tile as its columns would run it."""
+
+    device: Device
+
+    @property
+    def name(self) -> str:
+        """The report's column."""
+        return f"designs on the host, {self.device.value}"
+
+    def run(self, case: Case) -> Results:
+        if case.dtype != BFLOAT16:
+            raise Declined("the NPU's kernels take bfloat16")
+        if len(case.trace.steps) != 1 or case.trace.states:
+            raise Declined("a design runs one operator")
+        step = case.trace.steps[0]
+        design = self._design(step)
+        outputs = {handle.name: name for name, handle in case.trace.outputs.items()}
+        names = dict(zip(step.op.outputs, (outputs[h.name] for h in step.outputs), strict=True))
+        results = []
+        for call in case.calls:
+            given = {
+                declared.name: np.array(call.values[declared.name], INT32)
+                if declared.name in call.values
+                else call.inputs[declared.name]
+                for declared in step.op.inputs
+                if declared.name in {**call.inputs, **call.values}
+            }
+            updated = {made: given[read] for read, made in step.op.updates if made not in given}
+            made = evaluate(design, {**updated, **given}, call.values)
+            results.append({names[name]: array for name, array in made.items() if name in names})
+        return results
+
+    def _design(self, step: Step) -> Design:
+        specs = [
+            (operand.shape, operand.dtype)
+            if isinstance(operand, Handle)
+            else None
+            if operand is None
+            else ((), INT32)
+            for operand in step.inputs
+        ]
+        found = design_for(step.op, specs, self.device)
+        if isinstance(found, Refusal):
+            raise Declined(found.reason)
+        return found
+
+
+def designs() -> tuple[DesignImplementation, ...]:
+    """One for each generation."""
+    return tuple(DesignImplementation(device) for device in Device)

@@ -1,0 +1,180 @@
+"""Implementations that are an onnxruntime session: stock, ours, and anybody's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from onnx_iron.conformance.case import Case
+from onnx_iron.conformance.implementations.base import Declined, Results
+from onnx_iron.conformance.implementations.exported import Exported, bind, exported, poisoned
+from onnx_iron.dtypes import Array
+from onnx_iron.operators import DOMAIN
+
+CPU = "CPUExecutionProvider"
+RECORD = "session.record_ep_graph_assignment_info"
+
+
+@dataclass(frozen=True)
+class SessionImplementation:
+    """A session of onnxruntime with some provider, on one thread.
+
+    Attributes:
+        name: the report's column.
+        provider: its name in onnxruntime.
+        options: the provider's.
+        dialect: "iron" for our operators with their function bodies, "standard" for onnx's own.
+        library: a plug-in provider's library, which is registered first.
+        in_place: which states are updated in their own buffers: none of them, all, or every other.
+        bodies: keep the function bodies; without them only a runtime that has the operators runs.
+        prepare: called once before the first session.
+    """
+
+    name: str
+    provider: str = CPU
+    options: Mapping[str, str] = field(default_factory=dict)
+    dialect: str = "iron"
+    library: Path | None = None
+    in_place: str = "none"
+    bodies: bool = True
+    custom_ops: Callable[[], str] | None = None
+    prepare: Callable[[], None] | None = None
+
+    def run(self, case: Case) -> Results:
+        if self.in_place != "none" and not case.trace.states:
+            raise Declined("it has no states to update in place")
+        model = exported(case, self.dialect)
+        if not self.bodies:
+            del model.model.functions[:]
+        session = self._session(model.model)
+        if self.provider != CPU:
+            _claimed(session, self.provider, model.model)
+        return _run(case, model, session, self.in_place)
+
+    def _session(self, model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+        if self.prepare is not None:
+            self.prepare()
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 4
+        options.add_session_config_entry(RECORD, "1")
+        if self.custom_ops is not None:
+            options.register_custom_ops_library(self.custom_ops())
+        source = model.SerializeToString()
+        if self.provider == CPU:
+            return onnxruntime.InferenceSession(source, options, providers=[CPU])
+        if self.library is not None and not _known(self.provider):
+            onnxruntime.register_execution_provider_library(self.name, str(self.library.resolve()))
+        devices = [d for d in onnxruntime.get_ep_devices() if d.ep_name == self.provider]
+        if devices:
+            options.add_provider_for_devices(devices[:1], dict(self.options))
+            return onnxruntime.InferenceSession(source, options)
+        return onnxruntime.InferenceSession(
+            source, options, providers=[(self.provider, dict(self.options)), CPU]
+        )
+
+
+def _known(provider: str) -> bool:
+    return any(device.ep_name == provider for device in onnxruntime.get_ep_devices())
+
+
+def _claimed(
+    session: onnxruntime.InferenceSession, provider: str, model: onnx.ModelProto
+) -> None:
+    """Make sure that the provider runs something of the model.
+
+    Raises:
+        Declined: it left every node to onnxruntime.
+    """
+    if not model.graph.node:
+        return
+    assigned = session.get_provider_graph_assignment_info()
+    if not any(subgraph.ep_name == provider for subgraph in assigned):
+        raise Declined(f"{provider} takes none of its nodes")
+
+
+def _run(
+    case: Case, model: Exported, session: onnxruntime.InferenceSession, in_place: str
+) -> Results:
+    kept = [_state(model, name) for name in model.states]
+    results = []
+    for call in case.calls:
+        if not case.keeps_states:
+            kept = [_state(model, name) for name in model.states]
+        binding = session.io_binding()
+        arrays = {n: np.ascontiguousarray(a) for n, a in model.feeds(call).items()}
+        given = {i.name for i in session.get_inputs()}
+        outputs = {name: poisoned(*spec) for name, spec in model.outputs.items()}
+        for number, (past, present) in enumerate(model.states.items()):
+            arrays[past] = kept[number]
+            shares = in_place == "all" or (in_place == "mixed" and number % 2 == 0)
+            if shares and present is not None:
+                outputs[present] = kept[number]
+        for name, array in arrays.items():
+            if name in given:
+                bind(binding, "input", name, array)
+        for name, array in outputs.items():
+            bind(binding, "output", name, array)
+        session.run_with_iobinding(binding)
+        for number, present in enumerate(model.states.values()):
+            if present is not None:
+                kept[number] = outputs[present]
+        results.append(_results(case, outputs, dict(zip(model.states, kept, strict=True))))
+    return results
+
+
+def _results(
+    case: Case, outputs: Mapping[str, Array], states: Mapping[str, Array]
+) -> dict[str, Array]:
+    read = {f"present.{past.removeprefix('past.')}": array for past, array in states.items()}
+    return {name: array.copy() for name, array in {**read, **outputs}.items()}
+
+
+def _state(model: Exported, name: str) -> Array:
+    return np.zeros(*model.inputs[name])
+
+
+def stock() -> Sequence[SessionImplementation]:
+    """Plain onnxruntime of this environment: our function bodies, and standard operators."""
+    version = onnxruntime.__version__
+    return (
+        SessionImplementation(f"function bodies, onnxruntime {version}"),
+        SessionImplementation(f"standard dialect, onnxruntime {version}", dialect="standard"),
+    )
+
+
+def custom_ops() -> SessionImplementation:
+    """Our kernels as onnxruntime's custom ops, without the function bodies."""
+    from onnx_iron.provider import get_library_path
+
+    return SessionImplementation("custom ops", bodies=False, custom_ops=get_library_path)
+
+
+def iron(device: str = "cpu") -> Sequence[SessionImplementation]:
+    """Our provider on a device, with states apart, in place, and both."""
+    from onnx_iron.kernels import cpu_path
+    from onnx_iron.provider import get_ep_name, register
+
+    where = cpu_path() if device == "cpu" else device
+    return tuple(
+        SessionImplementation(
+            f"{get_ep_name()}, {where}{label}",
+            provider=get_ep_name(),
+            options={"device": device},
+            in_place=in_place,
+            prepare=register,
+        )
+        for in_place, label in (
+            ("none", ""),
+            ("all", ", states in place"),
+            ("mixed", ", every other state in place"),
+        )
+    )
+
+
+__all__ = ["DOMAIN", "SessionImplementation", "custom_ops", "iron", "stock"]
