@@ -141,12 +141,28 @@ def kernel_names() -> list[str]:
 
 
 def cpu_path() -> str:
-    """What the loops are compiled for: ``"avx2"`` or ``"portable"``."""
-    return _text(library().onnx_iron_cpu_path())
+    """What the loops are compiled for: ``"avx512"``, ``"avx2"`` or ``"portable"``.
+
+    The best that this CPU has, or the one that the environment variable ``ONNX_IRON_CPU`` names.
+
+    Raises:
+        ValueError: ``ONNX_IRON_CPU`` names none, or one that this CPU cannot run.
+    """
+    path = library().onnx_iron_cpu_path()
+    if path is None:
+        named = os.environ.get("ONNX_IRON_CPU")
+        raise ValueError(f"ONNX_IRON_CPU is {named!r}, expected loops that this CPU runs")
+    return _text(path)
 
 
 def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
+
+
+def _encode(text: str) -> bytes:
+    if "\0" in text:
+        raise ValueError(f"{text!r} has a NUL in it, at which the native library would end it")
+    return text.encode()
 
 
 def _shape(shape: Sequence[int]) -> Any:
@@ -168,13 +184,13 @@ def _operands(arrays: Sequence[Array | None]) -> Any:
 def _attributes(attributes: Mapping[str, Value]) -> Any:
     described = (Attribute * len(attributes))()
     for slot, (name, value) in zip(described, attributes.items(), strict=True):
-        slot.name = name.encode()
+        slot.name = _encode(name)
         if isinstance(value, int):
             slot.kind, slot.integer = _INTEGER, int(value)
         elif isinstance(value, float):
             slot.kind, slot.real = _REAL, value
         elif isinstance(value, str):
-            slot.kind, slot.text = _TEXT, value.encode()
+            slot.kind, slot.text = _TEXT, _encode(value)
         else:
             slot.kind, slot.integers, slot.count = _INTEGERS, _shape(value), len(value)
     return described
@@ -215,7 +231,7 @@ def run_kernel(
     native, kernel = library(), c_void_p()
     error = ctypes.create_string_buffer(_ERROR_BYTES)
     if native.onnx_iron_kernel_create(
-        op.encode(),
+        _encode(op),
         _operands(given),
         len(given),
         _operands(made),

@@ -17,16 +17,18 @@ import ml_dtypes
 from onnx_iron.dtypes import BFLOAT16
 from onnx_iron.graph.handle import Handle, State, Tensor, state
 from onnx_iron.graph.value import Value
+from onnx_iron.operators.arithmetic import Add
 from onnx_iron.operators.attention import Attention
 from onnx_iron.operators.causal_conv1d import CausalConv1d
+from onnx_iron.operators.copy import Copy
 from onnx_iron.operators.embedding import Embedding
 from onnx_iron.operators.gelu import GELU
+from onnx_iron.operators.gemm import GEMM, Epilogue, Precision, ProjectionGEMM
+from onnx_iron.operators.gemv import GEMV
 from onnx_iron.operators.layer_norm import LayerNorm
-from onnx_iron.operators.matmul import GEMM, GEMV, Epilogue, Precision, ProjectionGEMM
 from onnx_iron.operators.rms_norm import RMSNorm
 from onnx_iron.operators.rope import RoPE
 from onnx_iron.operators.silu import SiLU
-from onnx_iron.operators.slices import Copy
 from onnx_iron.operators.softmax import Softmax
 
 
@@ -106,7 +108,6 @@ def linear(
         raise ValueError(
             f"linear(): precision is {precision!r}; expected one of {[str(p) for p in Precision]}"
         )
-    y: Handle
     if len(x.shape) == 1 or x.shape[0] == 1:
         y = GEMV.step(weight, x, **gemv)
     elif gemv:
@@ -126,8 +127,7 @@ def linear(
         )
     # A row added to every row, also for GEMV's one-dimensional output.
     rows = math.prod(y.shape) // bias.shape[0]
-    shifted: Handle = y.reshape(rows, bias.shape[0]) + bias
-    return shifted.reshape(y.shape)
+    return Add.step(y.reshape(rows, bias.shape[0]), bias).reshape(y.shape)
 
 
 def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Handle:
@@ -141,8 +141,7 @@ def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | Non
     _last_axis("rms_norm", x, normalized_shape)
     if eps is None:
         eps = float(ml_dtypes.finfo(x.dtype).eps)  # type: ignore[no-untyped-call]
-    y: Handle = RMSNorm.step(x, weight=weight, epsilon=float(eps))
-    return y
+    return RMSNorm.step(x, weight=weight, epsilon=float(eps))
 
 
 def layer_norm(
@@ -157,14 +156,13 @@ def layer_norm(
         ValueError: ``normalized_shape`` is not ``x``'s last axis.
     """
     _last_axis("layer_norm", x, normalized_shape)
-    y: Handle = LayerNorm.step(x, weight=weight, epsilon=float(eps))
+    y = LayerNorm.step(x, weight=weight, epsilon=float(eps))
     return y if bias is None else y + bias
 
 
 def silu(x: Any) -> Handle:
     """Apply SiLU, ``x * sigmoid(x)``, as torch's."""
-    y: Handle = SiLU.step(x)
-    return y
+    return SiLU.step(x)
 
 
 def gelu(x: Any, approximate: str = "none") -> Handle:
@@ -175,8 +173,7 @@ def gelu(x: Any, approximate: str = "none") -> Handle:
     Raises:
         ValueError: ``approximate`` is neither.
     """
-    y: Handle = GELU.step(x, approximate=approximate)
-    return y
+    return GELU.step(x, approximate=approximate)
 
 
 def softmax(x: Any, dim: int = -1) -> Handle:
@@ -187,8 +184,7 @@ def softmax(x: Any, dim: int = -1) -> Handle:
     """
     if dim not in (-1, len(x.shape) - 1):
         raise ValueError(f"softmax(): dim is {dim}; x {tuple(x.shape)} takes -1, its last axis")
-    y: Handle = Softmax.step(x)
-    return y
+    return Softmax.step(x)
 
 
 def rope(x: Any, angles: Any, *, interleaved: bool = False) -> Handle:
@@ -200,8 +196,7 @@ def rope(x: Any, angles: Any, *, interleaved: bool = False) -> Handle:
             rows / n consecutive rows; x's dtype or float32.
         interleaved: turn the pairs (2i, 2i + 1) rather than (i, i + head_dim / 2).
     """
-    y: Handle = RoPE.step(x, angles, interleaved=interleaved)
-    return y
+    return RoPE.step(x, angles, interleaved=interleaved)
 
 
 def causal_conv1d(
@@ -241,8 +236,7 @@ def causal_conv1d(
             f"causal_conv1d(): x has {x.shape[0]} rows, the state's window stages "
             f"{state.window.shape[1]}"
         )
-    y: Handle
-    y, new_state = CausalConv1d.step(
+    y, new_state = CausalConv1d.steps(
         x, taps, state.read, bias, rows, activation="none" if activation is None else activation
     )
     Copy.step(new_state, state.write)
@@ -253,8 +247,7 @@ def embedding(input: Any, weight: Any) -> Handle:  # torch's name for the ids
     """For each id of ``input`` (int32 or int64, any shape) its row of ``weight``
     ``(entries, width)``; the ids' shape, then width. An id outside is an error at the call.
     """
-    y: Handle = Embedding.step(weight, input)
-    return y
+    return Embedding.step(weight, input)
 
 
 def scaled_dot_product_attention(
@@ -305,7 +298,7 @@ def scaled_dot_product_attention(
         raise ValueError(
             f"scaled_dot_product_attention(): key is bounded by {bounds[0]}, value by {bounds[1]}"
         )
-    y: Handle = Attention.step(
+    return Attention.step(
         query,
         key,
         value,
@@ -314,7 +307,6 @@ def scaled_dot_product_attention(
         is_causal=is_causal,
         scale=scale,
     )
-    return y
 
 
 def _last_axis(function: str, x: Any, normalized_shape: Any) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from onnx_iron.graph.value import Value
 from onnx_iron.provider.model import Model
 from onnx_iron.provider.specs import Array, DType
 
@@ -24,14 +26,16 @@ def fitted(array: Array, dtype: DType) -> Array:
     return result if dtype.kind not in "biu" or np.array_equal(result, array) else array
 
 
-def row_count(arrays: Mapping[str, Array], row_inputs: Sequence[str]) -> int:
-    """The number of rows that the inputs have.
+def row_count(arrays: Mapping[str, Array], row_inputs: Mapping[str, int]) -> int:
+    """The number of rows that the inputs have along their axes.
 
     Raises:
         ValueError: none, or different numbers.
     """
     counts = {
-        name: len(arrays[name]) if arrays[name].ndim else 0 for name in row_inputs if name in arrays
+        name: arrays[name].shape[axis] if axis < arrays[name].ndim else 0
+        for name, axis in row_inputs.items()
+        if name in arrays
     }
     if not counts or min(counts.values()) < 1 or len(set(counts.values())) > 1:
         raise ValueError(
@@ -41,27 +45,142 @@ def row_count(arrays: Mapping[str, Array], row_inputs: Sequence[str]) -> int:
     return next(iter(counts.values()))
 
 
-def leading(arrays: Sequence[Array]) -> int:
+@dataclass(frozen=True)
+class Chunk:
+    """A part of a prompt: the model that runs it, and how many rows it has."""
+
+    model: Model
+    rows: int
+    begin: int
+
+    def bound(self, rows: Value, value: str) -> int:
+        """How many entries an axis has here that follows the rows."""
+        return rows.evaluate({value: self.rows})
+
+
+def chunks(model: Model, rest: Model, length: int, count: int) -> list[Chunk]:
+    """``count`` rows in chunks of a length; a single row that is left over goes to ``rest``."""
+    found = []
+    for begin in range(0, count, length):
+        rows = min(length, count - begin)
+        found.append(Chunk(rest if rows == 1 else model, rows, begin))
+    return found
+
+
+def cut(
+    where: str, model: Model, parts: Sequence[Chunk], arrays: Mapping[str, Array]
+) -> list[dict[str, Array]]:
+    """The inputs of each chunk: of those that follow the rows their part, zeros after it.
+
+    Raises:
+        ValueError: an input that can't be cut, or has another number of entries than its rows.
+    """
+    value = model.rows_value or ""
+    found: list[dict[str, Array]] = [{} for _ in parts]
+    for name, array in arrays.items():
+        axes = model.row_axes(name)
+        if len(axes) > 1 and (len(parts) > 1 or parts[0].model is not model):
+            raise ValueError(
+                f"{where}: input {name!r} follows {value!r} along axes {sorted(axes)} and can't "
+                "be cut into chunks; call run() chunk by chunk"
+            )
+        if len(axes) != 1:
+            for inputs in found:
+                inputs[name] = array
+            continue
+        ((axis, rows),) = axes.items()
+        sizes = [part.bound(rows, value) for part in parts]
+        if array.ndim <= axis or min(sizes) < 0 or array.shape[axis] != sum(sizes):
+            raise ValueError(
+                f"{where}: input {name!r} has shape {array.shape}, expected {sum(sizes)} entries "
+                f"along axis {axis}"
+            )
+        begin = 0
+        for part, inputs, size in zip(parts, found, sizes, strict=True):
+            taken = array[(*[slice(None)] * axis, slice(begin, begin + size))]
+            port = part.model.inputs.get(name)
+            length = None if port is None else port.dims[axis]
+            inputs[name] = taken if length is None else padded(taken, length, axis)
+            begin += size
+    return found
+
+
+def leading(arrays: Sequence[Array], axis: int = 0) -> int:
     """The number of rows that arrays agree on, or 1."""
-    counts = {array.shape[0] for array in arrays if array.ndim}
+    counts = {array.shape[axis] for array in arrays if array.ndim > axis}
     return int(counts.pop()) if len(counts) == 1 else 1
 
 
-def padded(array: Array, length: int) -> Array:
-    """Rows, with zeros after them up to a length."""
-    if len(array) == length:
+def padded(array: Array, length: int, axis: int) -> Array:
+    """Entries along an axis, with zeros after them up to a length."""
+    if array.shape[axis] >= length:
         return array
-    result = np.zeros((length, *array.shape[1:]), array.dtype)
-    result[: len(array)] = array
+    result = np.zeros((*array.shape[:axis], length, *array.shape[axis + 1 :]), array.dtype)
+    result[(*[slice(None)] * axis, slice(array.shape[axis]))] = array
     return result
 
 
 def joined(
-    parts: Sequence[tuple[Model, int, dict[str, Array]]], model: Model, length: int
+    parts: Sequence[Chunk], outputs: Sequence[Mapping[str, Array]], model: Model
 ) -> dict[str, Array]:
-    """The last chunk's outputs, with the valid rows of all chunks where an output has rows."""
-    results = dict(parts[-1][2])
-    for name, port in model.outputs.items():
-        if port.dims and port.dims[0] == length and length > 1:
-            results[name] = np.concatenate([outputs[name][:rows] for _, rows, outputs in parts])
+    """The last chunk's outputs; of one that follows the rows along one axis, the valid entries of
+    all chunks.
+    """
+    results = dict(outputs[-1])
+    for name in model.outputs:
+        axes = model.row_axes(name)
+        if len(axes) == 1:
+            ((axis, rows),) = axes.items()
+            before = [slice(None)] * axis
+            valid = [
+                made[name][(*before, slice(part.bound(rows, model.rows_value or "")))]
+                for part, made in zip(parts, outputs, strict=True)
+            ]
+            results[name] = np.concatenate(valid, axis=axis)
     return results
+
+
+def check_joinable(where: str, model: Model, length: int, count: int) -> None:
+    """Refuse to guess which outputs of an older export follow the rows.
+
+    Raises:
+        ValueError: an output might, and the rows are not one whole chunk.
+    """
+    if model.outputs_described or count == length:
+        return
+    for name, port in model.outputs.items():
+        if length in port.dims:
+            raise ValueError(
+                f"{where}: {model.path} does not say whether output {name!r}, {port}, has an entry "
+                "for each row (an older onnx-iron wrote it); export the model again, or call run() "
+                "chunk by chunk"
+            )
+
+
+def same_outputs(model: Model, other: Model) -> bool:
+    """Whether ``other`` gives for one row what ``model`` would."""
+    value = model.rows_value or ""
+    if model.outputs.keys() != other.outputs.keys() or other.rows_value is not None:
+        return False
+    for name, port in model.outputs.items():
+        dims = list(port.dims)
+        for axis, rows in model.row_axes(name).items():
+            dims[axis] = rows.evaluate({value: 1})
+        if other.outputs[name].dims != tuple(dims) or other.outputs[name].dtype != port.dtype:
+            return False
+    written = {name for name, state in model.states.items() if state.output is not None}
+    return written == {name for name, state in other.states.items() if state.output is not None}
+
+
+def one_row_inputs(model: Model, other: Model) -> bool:
+    """Whether ``other`` takes one row of what ``model`` takes."""
+    value = model.rows_value or ""
+    if not other.inputs.keys() <= model.inputs.keys():
+        return False
+    for name, port in other.inputs.items():
+        dims = list(model.inputs[name].dims)
+        for axis, rows in model.row_axes(name).items():
+            dims[axis] = rows.evaluate({value: 1})
+        if port.dims != tuple(dims) or port.dtype != model.inputs[name].dtype:
+            return False
+    return True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections import ChainMap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,10 +11,12 @@ from onnx_iron.provider.graph import Graph, Node
 from onnx_iron.provider.kernel_check import check_step
 from onnx_iron.provider.lowering import Lowering, Refused, start
 from onnx_iron.provider.rules import lower
-from onnx_iron.provider.specs import Spec
+from onnx_iron.provider.specs import Array, Spec
 
 # Stands for a dimension that only a call knows, while a node is tried.
 STAND_IN = 8
+
+_log = logging.getLogger("onnx_iron")
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,76 @@ class Decision:
     reason: str = ""
 
 
+class Levels:
+    """How many switches from taken to left nodes are on the way to each node.
+
+    All taken nodes of a level may become one node: a path that leaves them passes a switch, so it
+    never returns.
+    """
+
+    def __init__(self) -> None:
+        self._outputs: dict[str, tuple[int, bool]] = {}
+
+    def of(self, node: Node, taken: bool) -> int:
+        """The level of a node whose inputs' nodes were added."""
+        before = [self._outputs[name] for name in node.reads if name in self._outputs]
+        return max((level + (here and not taken) for level, here in before), default=0)
+
+    def add(self, node: Node, taken: bool) -> int:
+        """Keep the level of a node for those that read from it, and give it."""
+        level = self.of(node, taken)
+        self._outputs.update(dict.fromkeys(filter(None, node.outputs), (level, taken)))
+        return level
+
+
+class Known:
+    """What is known about a graph's values while its nodes are tried, one after another.
+
+    A group is compiled with no more than the shapes of its inputs and the constants. What is in a
+    value that one group computes is known to the nodes of that group alone.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._constants = start(graph).integers
+        self._contents: dict[int, dict[str, Array]] = {}
+        self._specs = declared_specs(graph)
+        self._guessed = {name for name in graph.values if not self._is_static(name)}
+
+    def _is_static(self, name: str) -> bool:
+        """Whether the model itself says the value's shape."""
+        value = self._graph.values.get(name)
+        return (
+            value is not None
+            and value.dims is not None
+            and all(isinstance(dim, int) for dim in value.dims)
+        )
+
+    def try_node(self, node: Node, level: int) -> None:
+        """Lower a node as one of its level's group, and keep what that finds out.
+
+        Raises:
+            Refused: it can't be run there, and why.
+        """
+        contents = self._contents.setdefault(level, {})
+        specs = {name: self._specs[name] for name in node.inputs if name in self._specs}
+        made: dict[str, Array] = {}
+        integers = ChainMap(made, contents, self._constants)
+        trial = Lowering(specs=specs, integers=integers, guessed=self._guessed)
+        lower(node, trial)
+        for step in trial.steps:
+            check_step(step, trial)
+        guess = not self._guessed.isdisjoint(node.inputs)
+        for name in filter(None, node.outputs):
+            self._specs[name] = trial.specs[name]
+            if name in made:
+                contents[name] = made[name]
+            if guess and (name in made or not self._is_static(name)):
+                self._guessed.add(name)
+            elif not guess:
+                self._guessed.discard(name)
+
+
 def decide(graph: Graph) -> list[Decision]:
     """Try every node: its rule, and the kernels that the rule calls for.
 
@@ -32,9 +106,28 @@ def decide(graph: Graph) -> list[Decision]:
     """
     if graph.nested:
         return [Decision(node, False, "it is inside another node's graph") for node in graph.nodes]
-    known = start(graph)
-    known.specs = declared_specs(graph)
-    return [try_node(node, known) for node in graph.nodes]
+    known, levels, decisions = Known(graph), Levels(), []
+    for node in graph.nodes:
+        reason = _reason_to_leave(node, known, levels.of(node, taken=True))
+        levels.add(node, taken=not reason)
+        decisions.append(Decision(node, not reason, reason))
+    return decisions
+
+
+def _reason_to_leave(node: Node, known: Known, level: int) -> str:
+    """Why a node is not taken; empty where it is."""
+    if node.provider:
+        return f"it already is {node.provider}'s"
+    if node.problem:
+        return node.problem
+    try:
+        known.try_node(node, level)
+    except Refused as refusal:
+        return str(refusal) or "it is refused"
+    except Exception as error:  # whatever a model holds, its other nodes can be run
+        _log.debug("%s is left: it could not be examined", node, exc_info=True)
+        return f"it could not be examined: {type(error).__name__}: {error}"
+    return ""
 
 
 def declared_specs(graph: Graph) -> dict[str, Spec]:
@@ -48,29 +141,8 @@ def declared_specs(graph: Graph) -> dict[str, Spec]:
     }
 
 
-def try_node(node: Node, known: Lowering) -> Decision:
-    """Lower a node on its own; what that finds out about its outputs is added to ``known``."""
-    if node.provider:
-        return Decision(node, False, f"it already is {node.provider}'s")
-    specs = {name: known.specs[name] for name in node.inputs if name in known.specs}
-    trial = Lowering(specs=specs, integers=known.integers)
-    try:
-        lower(node, trial)
-        for step in trial.steps:
-            check_step(step, trial)
-    except Refused as refusal:
-        return Decision(node, False, str(refusal))
-    for name in node.outputs:
-        if name:
-            known.specs[name] = trial.specs[name]
-    return Decision(node, True)
-
-
 def group(nodes: Sequence[Node], taken: set[int]) -> list[list[int]]:
     """Split the taken nodes into groups that each can become one node without making a cycle.
-
-    A node's level counts the switches from taken to left nodes on the way to it. All taken nodes
-    of a level make one group: a path that leaves a group passes a switch, so it never returns.
 
     Args:
         nodes: the graph's nodes in a valid order.
@@ -79,17 +151,10 @@ def group(nodes: Sequence[Node], taken: set[int]) -> list[list[int]]:
     Returns:
         For each group the nodes' ``index``, in order.
     """
-    producer = {name: node.index for node in nodes for name in node.outputs if name}
-    levels: dict[int, int] = {}
+    levels = Levels()
     groups: dict[int, list[int]] = {}
     for node in nodes:
-        here = node.index in taken
-        level = 0
-        for name in node.reads:
-            before = producer.get(name)
-            if before is not None:
-                level = max(level, levels[before] + (before in taken and not here))
-        levels[node.index] = level
-        if here:
+        level = levels.add(node, node.index in taken)
+        if node.index in taken:
             groups.setdefault(level, []).append(node.index)
     return [groups[level] for level in sorted(groups)]

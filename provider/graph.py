@@ -31,7 +31,10 @@ class Value:
 
 @dataclass(frozen=True)
 class Node:
-    """A node; ``index`` is its position in the description. An omitted operand's name is empty."""
+    """A node; ``index`` is its position in the description. An omitted operand's name is empty.
+
+    ``problem`` is why the description can't be relied on, if it can't.
+    """
 
     index: int
     name: str
@@ -43,6 +46,7 @@ class Node:
     inputs: tuple[str, ...]
     implicit_inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    problem: str = ""
 
     def __str__(self) -> str:
         op = f"{self.domain}.{self.op_type}" if self.domain else self.op_type
@@ -108,6 +112,7 @@ def _node(index: int, item: Mapping[str, Any]) -> Node:
         inputs=tuple(item["inputs"]),
         implicit_inputs=tuple(item["implicit_inputs"]),
         outputs=tuple(item["outputs"]),
+        problem=item["problem"],
     )
 
 

@@ -20,7 +20,18 @@ REASON_BYTES = 1024
 
 
 def encode(text: str) -> bytes:
-    """A name as it came from the model, whatever bytes it has."""
+    """A text for people, whatever bytes it has: C ends it at a NUL, so that is written out."""
+    return text.replace("\0", "\\0").encode("utf-8", "surrogateescape")
+
+
+def encode_exactly(text: str) -> bytes:
+    """A text that decides what is computed.
+
+    Raises:
+        Refused: it has a NUL, at which C would end it.
+    """
+    if "\0" in text:
+        raise Refused(f"{text!r} has a NUL in it")
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -50,9 +61,9 @@ def attribute_array(attributes: Frozen) -> ctypes.Array[Attribute]:
     """A node's attributes for C."""
     array = (Attribute * len(attributes))()
     for slot, (name, kind, value) in zip(array, attributes, strict=True):
-        slot.name, slot.kind = encode(name), kind
+        slot.name, slot.kind = encode_exactly(name), kind
         if kind == STRING:
-            slot.text = encode(value)
+            slot.text = encode_exactly(value)
         elif kind == FLOAT:
             slot.real = value
         elif kind == INT:
@@ -89,7 +100,7 @@ def refusal(
     given, made, named = operand_array(inputs), operand_array(outputs), attribute_array(attributes)
     kernel = ctypes.c_void_p()
     if library().onnx_iron_kernel_create(
-        *(encode(op), given, len(given), made, len(made), named, len(named)),
+        *(encode_exactly(op), given, len(given), made, len(made), named, len(named)),
         *(ctypes.byref(kernel), reason, REASON_BYTES),
     ):
         return reason.value.decode("utf-8", "replace")

@@ -43,6 +43,7 @@ def library() -> ctypes.CDLL:
     functions: dict[str, tuple[object, tuple[object, ...]]] = {
         "set_planner": (None, (Planner,)),
         "request_fail": (None, (c_void_p, c_char_p)),
+        "request_answered": (None, (c_void_p,)),
         "request_claim": (None, (c_void_p, ctypes.POINTER(c_size_t), c_size_t)),
         "program_output": (c_bool, (c_void_p, c_size_t, c_int32, c_int32, shape)),
         "program_constant": (c_int32, (c_void_p, c_void_p, c_size_t)),

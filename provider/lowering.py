@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
@@ -45,14 +45,18 @@ class Lowering:
 
     Attributes:
         specs: dtype and shape of every value met.
-        integers: contents of the small integer constants.
+        integers: contents of the small integer constants, and of shapes.
+        guessed: values whose shape or contents are guesses: while a graph's nodes are claimed, some
+            size stands for each dimension that only a call knows. A rule may not decide by them
+            what is valid for other sizes too: a rank, say.
         steps: calls of kernels, in order.
         views: values without bytes of their own.
         literals: constants that the program itself brings.
     """
 
     specs: dict[str, Spec] = field(default_factory=dict)
-    integers: dict[str, Array] = field(default_factory=dict)
+    integers: MutableMapping[str, Array] = field(default_factory=dict)
+    guessed: Collection[str] = ()
     steps: list[Step] = field(default_factory=list)
     views: dict[str, View] = field(default_factory=dict)
     literals: dict[str, Array] = field(default_factory=dict)
@@ -65,12 +69,17 @@ class Lowering:
 
     def resolve(self, name: str) -> tuple[str, int]:
         """The value whose bytes hold this one, and where in them it begins."""
+        passed = []
+        root = name
+        while root in self.views:
+            passed.append(root)
+            root = self.views[root].base
+        # Each view met is made one of the root itself, so that a chain is walked once.
         offset = 0
-        while name in self.views:
-            view = self.views[name]
-            offset += view.offset
-            name = view.base
-        return name, offset
+        for view in reversed(passed):
+            offset += self.views[view].offset
+            self.views[view] = View(root, offset)
+        return root, offset
 
 
 class Operation:
@@ -122,10 +131,24 @@ class Operation:
         if self.has(index):
             name = self.node.inputs[index]
             if name not in self._lowering.integers:
-                self.refuse(f"input {index} '{name}' is no small integer constant")
+                self.refuse(
+                    f"input {index} '{name}' is no small integer constant, nor made of shapes that "
+                    "the same group of nodes has"
+                )
             return [int(i) for i in self._lowering.integers[name].reshape(-1)]
         found = self.node.attributes.get(attribute) if attribute else None
         return None if found is None else [int(i) for i in found]
+
+    def axes(self, index: int) -> list[int] | None:
+        """The axes in a constant integer input, or in the attribute of older opsets."""
+        axes = self.integers(index, "axes")
+        given = axes is not None and self.has(index)
+        self.require(not (given and self.is_guess(index)), "its axes are known only when it runs")
+        return axes
+
+    def is_guess(self, index: int) -> bool:
+        """Whether an input's shape or contents stand for others too."""
+        return self.input(index) in self._lowering.guessed
 
     def attribute(self, name: str, otherwise: Any = None) -> Any:
         """The value of an attribute."""

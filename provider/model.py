@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import difflib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,16 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
+from onnx_iron.export.metadata import (
+    BOUNDS,
+    LIMITS,
+    VALUES,
+    read_bounds,
+    read_limits,
+    read_values,
+    unreadable,
+)
+from onnx_iron.graph.value import Value
 from onnx_iron.provider.specs import (
     BFLOAT16,
     BOOL,
@@ -25,7 +34,9 @@ from onnx_iron.provider.specs import (
     Shape,
     Spec,
 )
-from onnx_iron.provider.states import States, StateSpec, aligned, read_states
+from onnx_iron.provider.states import STATES, States, StateSpec, aligned, read_states
+
+CONTEXT = "onnx_iron.context"
 
 TYPES: dict[str, DType] = {
     "tensor(float)": FLOAT32,
@@ -68,7 +79,12 @@ class Model:
         inputs: the inputs that a call gives, by name: all but the states.
         outputs: the outputs that a call gives back.
         states: the states it reads and writes.
-        bounds: for each per-call value the (input, axis) pairs that it bounds.
+        values: the per-call values.
+        bounds: of inputs and outputs, the axes that only are valid in part, and how far.
+        outputs_described: whether ``bounds`` tells of the outputs too; older exports don't.
+        limits: the ranges that the operators allow.
+        rows_value: the per-call value that says how many rows of a chunk are valid, if there is
+            one.
         context: the number of rows that the states have room for, where the model says it.
     """
 
@@ -76,10 +92,17 @@ class Model:
         self.path = path
         self.session = session
         metadata = session.get_modelmeta().custom_metadata_map
-        self.states = read_states(metadata.get("onnx_iron.states", "[]"), str(path))
-        self.bounds = _read_bounds(metadata.get("onnx_iron.values", "{}"), str(path))
-        context = metadata.get("onnx_iron.context", "")
-        self.context = int(context) if context.isdecimal() else None
+        where = str(path)
+        self.states = read_states(metadata.get(STATES, "[]"), where)
+        values = read_values(metadata.get(VALUES, "{}"), where)
+        self.values = list(values)
+        self.outputs_described = BOUNDS in metadata
+        self.bounds = read_bounds(metadata.get(BOUNDS, "{}"), where)
+        for value, axes in values.items():
+            for name, axis in axes:
+                self.bounds.setdefault(name, {}).setdefault(axis, Value.named(value))
+        self.limits = read_limits(metadata.get(LIMITS, "[]"), where)
+        self.context = _context(metadata.get(CONTEXT), where)
         inputs = {item.name: _port(item, path) for item in session.get_inputs()}
         outputs = {item.name: _port(item, path) for item in session.get_outputs()}
         for state in self.states.values():
@@ -88,22 +111,34 @@ class Model:
         present = {state.output for state in self.states.values()}
         self.inputs = {name: port for name, port in inputs.items() if name not in past}
         self.outputs = {name: port for name, port in outputs.items() if name not in present}
+        self._check_described(where)
+        direct = sorted((axis, self.values.index(v)) for v in values for _, axis in values[v])
+        self.rows_value = self.values[direct[0][1]] if direct else None
         self._binding = session.io_binding()
-        self._given = self._bind_all(self._binding.bind_input, self.inputs)
-        self._made = self._bind_all(self._binding.bind_output, self.outputs)
-        for name in self.outputs.keys() - self._made.keys():
-            self._binding.bind_output(name, "cpu")
+        # Bound at the first call: an input that is declared huge costs nothing before it is given.
+        self._given: dict[str, Array] = {}
+        self._made: dict[str, Array] | None = None
         self._in_place = False
 
-    def _bind_all(self, bind: Any, ports: Mapping[str, Port]) -> dict[str, Array]:
-        """A buffer for every port whose shape is known, bound for good."""
-        buffers = {}
-        for name, port in ports.items():
-            spec = port.spec()
-            if spec is not None:
-                buffers[name] = aligned(spec)
-                _bind(bind, name, buffers[name])
-        return buffers
+    def _check_described(self, where: str) -> None:
+        """Refuse metadata that speaks of what the model does not have."""
+        for name in self.values:
+            port = self.inputs.get(name)
+            if port is None or port.dtype not in (INT32, INT64) or port.dims not in ((), (1,)):
+                found = "absent" if port is None else str(port)
+                raise unreadable(where, VALUES, f"{name!r} is {found}, expected one integer")
+        for name, axes in self.bounds.items():
+            port = self.inputs.get(name) or self.outputs.get(name)
+            if port is None or name in self.values or max(axes, default=0) >= len(port.dims):
+                raise unreadable(where, BOUNDS, f"{name!r} has no axes {sorted(axes)}")
+        for limit in self.limits:
+            if limit.input is not None and limit.input not in self.inputs:
+                raise unreadable(where, LIMITS, f"{limit.input!r} is no input")
+        used = [rows for axes in self.bounds.values() for rows in axes.values()]
+        used += [limit.high for limit in self.limits]
+        used += [limit.value for limit in self.limits if limit.value is not None]
+        for name in {name for value in used for name in value.names()} - set(self.values):
+            raise unreadable(where, BOUNDS, f"{name!r} is no per-call value of {self.values}")
 
     def bind_states(self, states: States, in_place: bool) -> None:
         """Use these states from now on, each with one buffer or with two in turn."""
@@ -117,17 +152,58 @@ class Model:
                 into = states.current(name) if self._in_place else states.next(name)
                 _bind(self._binding.bind_output, state.output, into)
 
-    def rows_value(self) -> str | None:
-        """The per-call value that says how many rows of a chunk are valid, if there is one."""
-        found = [name for name, bounds in self.bounds.items() if any(a == 0 for _, a in bounds)]
-        return found[0] if found else None
+    def row_axes(self, name: str) -> dict[int, Value]:
+        """The axes of an input or an output that follow the rows of a chunk, and how."""
+        found = self.bounds.get(name, {})
+        return {a: rows for a, rows in found.items() if set(rows.names()) == {self.rows_value}}
 
-    def row_inputs(self) -> list[str]:
-        """The inputs that have a row for each token or sample."""
-        rows = self.rows_value()
-        if rows is not None:
-            return [name for name, axis in self.bounds[rows] if axis == 0]
-        return [name for name, port in self.inputs.items() if port.dims and name not in self.bounds]
+    def row_inputs(self) -> dict[str, int]:
+        """The inputs that have an entry for each token or sample, and the axis that counts them."""
+        if self.rows_value is None:
+            return {n: 0 for n, port in self.inputs.items() if port.dims and n not in self.values}
+        rows = Value.named(self.rows_value)
+        found = {}
+        for name in self.inputs:
+            axes = [axis for axis, bound in self.row_axes(name).items() if bound == rows]
+            if axes:
+                found[name] = axes[0]
+        return found
+
+    def check_limits(self, where: str, values: Mapping[str, int]) -> None:
+        """Refuse per-call values that an operator of the model would refuse, or not notice.
+
+        Raises:
+            ValueError: one is out of its range.
+        """
+        for limit in self.limits:
+            if limit.value is None:
+                continue
+            number, most = limit.value.evaluate(values), limit.high.evaluate(values)
+            if not limit.low <= number <= most:
+                raise ValueError(
+                    f"{where}: {str(limit.value)!r} is {number}, and the {limit.of} has "
+                    f"{limit.size} entries, {limit.expected(values)}"
+                )
+
+    def check_elements(self, where: str, inputs: Mapping[str, Array]) -> None:
+        """Refuse inputs with integers that are no entries of what they index.
+
+        Raises:
+            ValueError: one is out of its range.
+        """
+        for limit in self.limits:
+            array = inputs.get(limit.input or "")
+            if array is None or not array.size:
+                continue
+            most = limit.high.evaluate({})
+            wrong = (array < limit.low) | (array > most)
+            if wrong.any():
+                place = np.unravel_index(int(wrong.argmax()), array.shape)
+                index = "".join(f"[{int(n)}]" for n in place)
+                raise ValueError(
+                    f"{where}: {limit.input!r}{index} is {array[place]}, and the {limit.of} has "
+                    f"{limit.size} entries, {limit.expected({})}"
+                )
 
     def check(self, where: str, inputs: Mapping[str, Array]) -> None:
         """Refuse inputs whose names, dtypes or shapes are not the model's.
@@ -137,27 +213,35 @@ class Model:
             TypeError: a dtype.
         """
         for name, array in inputs.items():
-            port = self.inputs.get(name)
-            if port is None:
-                raise ValueError(f"{where}: {unknown(name, list(self.inputs))}")
-            if array.dtype != port.dtype:
-                raise TypeError(
-                    f"{where}: input {name!r} is {array.dtype.name}, expected {port.dtype.name}"
-                )
-            if not port.fits(array.shape):
-                raise ValueError(
-                    f"{where}: input {name!r} has shape {array.shape}, expected {port}"
-                )
+            self.check_input(where, name, array)
         missing = [name for name in self.inputs if name not in inputs]
         if missing:
             raise ValueError(
                 f"{where}: input {missing[0]!r} is missing; it is {self.inputs[missing[0]]}"
             )
 
+    def check_input(self, where: str, name: str, array: Array) -> None:
+        """As ``check``, of one input."""
+        port = self.inputs.get(name)
+        if port is None:
+            raise ValueError(f"{where}: {unknown(name, list(self.inputs))}")
+        if array.dtype != port.dtype:
+            raise TypeError(
+                f"{where}: input {name!r} is {array.dtype.name}, expected {port.dtype.name}"
+            )
+        if not port.fits(array.shape):
+            raise ValueError(f"{where}: input {name!r} has shape {array.shape}, expected {port}")
+
     def call(self, inputs: Mapping[str, Array], states: States) -> dict[str, Array]:
         """Run once, with checked inputs. The states move on; the results are the caller's own."""
         kept = []
+        if self._made is None:
+            self._made = self._bind_outputs()
         for name, array in inputs.items():
+            spec = self.inputs[name].spec()
+            if spec is not None and name not in self._given:
+                self._given[name] = aligned(spec, f"input {name!r}")
+                _bind(self._binding.bind_input, name, self._given[name])
             if name in self._given:
                 self._given[name][...] = array
             else:
@@ -172,16 +256,28 @@ class Model:
                     states.swap(name)
         results = {name: array.copy() for name, array in self._made.items()}
         if len(results) < len(self.outputs):
-            results.update(self._open_outputs())
+            results.update(self._open_outputs(results))
         return {name: results[name] for name in self.outputs}
 
-    def _open_outputs(self) -> dict[str, Array]:
+    def _bind_outputs(self) -> dict[str, Array]:
+        """A buffer for every output whose shape is known, bound for good."""
+        buffers = {}
+        for name, port in self.outputs.items():
+            spec = port.spec()
+            if spec is None:
+                self._binding.bind_output(name, "cpu")
+            else:
+                buffers[name] = aligned(spec, f"output {name!r}")
+                _bind(self._binding.bind_output, name, buffers[name])
+        return buffers
+
+    def _open_outputs(self, made: Mapping[str, Array]) -> dict[str, Array]:
         """Copies of the outputs that have no buffer of ours."""
         names = [item.name for item in self.session.get_outputs()]
         values = dict(zip(names, self._binding.get_outputs(), strict=True))
         results = {}
         for name, port in self.outputs.items():
-            if name not in self._made:
+            if name not in made:
                 spec = Spec(tuple(values[name].shape()), port.dtype)
                 raw = ctypes.string_at(values[name].data_ptr(), spec.bytes)
                 results[name] = np.frombuffer(bytearray(raw), port.dtype).reshape(spec.shape)
@@ -204,20 +300,16 @@ def _port(item: Any, path: Path) -> Port:
         raise ValueError(
             f"{path}: {item.name!r} is {item.type}; onnx_iron.Session takes {list(TYPES)}"
         )
-    dims = tuple(dim if isinstance(dim, int) else None for dim in item.shape)
+    dims = tuple(dim if isinstance(dim, int) and dim >= 0 else None for dim in item.shape)
     return Port(item.name, TYPES[item.type], dims)
 
 
-def _read_bounds(metadata: str, where: str) -> dict[str, list[tuple[str, int]]]:
-    try:
-        return {
-            str(name): [(str(bound["input"]), int(bound["axis"])) for bound in item["bounds"]]
-            for name, item in json.loads(metadata).items()
-        }
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{where}: the metadata onnx_iron.values can't be read ({error!r})"
-        ) from None
+def _context(text: str | None, where: str) -> int | None:
+    if text is None or text == "":
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise unreadable(where, CONTEXT, f"{text[:40]!r}, expected a number of rows")
+    return int(text)
 
 
 def _check_state(

@@ -12,21 +12,48 @@ from onnx_iron.provider.placement import RECORDING
 from onnx_iron.provider.registration import EP_NAME, register
 from onnx_iron.provider.weights import check_weights
 
+ROLES = ("prefill", "decode")
+
 
 def model_files(path: Path) -> dict[str, Path]:
-    """The files of a model by role: "model" for a single one, else "prefill" and "decode".
+    """The files of a model by role: "model" for a single one, else the names of the .onnx files in
+    a folder, prefill and decode first.
 
     Raises:
         FileNotFoundError: none is there.
     """
     if path.is_file():
         return {"model": path}
-    found = {role: path / f"{role}.onnx" for role in ("prefill", "decode")}
-    found = {role: file for role, file in found.items() if file.is_file()}
+    found = {file.stem: file for file in sorted(path.glob("*.onnx")) if file.is_file()}
     if not found:
-        what = "holds neither prefill.onnx nor decode.onnx" if path.is_dir() else "is not there"
+        what = "is not there"
+        if path.is_dir():
+            what = "holds neither prefill.onnx nor decode.onnx, nor another .onnx file"
         raise FileNotFoundError(f"Session: {path} {what}")
-    return found
+    order = [role for role in ROLES if role in found] + [r for r in found if r not in ROLES]
+    return {role: found[role] for role in order}
+
+
+def check_not_saving(options: onnxruntime.SessionOptions) -> None:
+    """Refuse options that ask onnxruntime for a file which it can't write of compiled nodes.
+
+    Raises:
+        ValueError: they ask for a compiled or an optimised model.
+    """
+    try:
+        context = options.get_session_config_entry("ep.context_enable")
+    except RuntimeError:  # it is not set
+        context = "0"
+    saving = {
+        "ep.context_enable": context == "1",
+        "optimized_model_filepath": bool(options.optimized_model_filepath),
+    }
+    for name, wanted in saving.items():
+        if wanted:
+            raise ValueError(
+                f"Session: session_options ask for {name}, and IronExecutionProvider saves no "
+                "compiled models: it compiles as it opens; leave it out, or use provider='stock'"
+            )
 
 
 def open_session(
@@ -44,6 +71,8 @@ def open_session(
     if session_options is None:
         session_options = onnxruntime.SessionOptions()
         session_options.add_session_config_entry(RECORDING, "1")
+    if provider == "iron":
+        check_not_saving(session_options)
     providers: list[str] | None = ["CPUExecutionProvider"]
     given: list[dict[str, str]] | None = [{}]
     if provider == "iron":
@@ -57,10 +86,7 @@ def open_session(
                 devices = [d for d in onnxruntime.get_ep_devices() if d.ep_name == EP_NAME]
                 session_options.add_provider_for_devices(devices, dict(options))
             providers = given = None
-    try:
-        return onnxruntime.InferenceSession(
-            str(file), session_options, providers=providers, provider_options=given
-        )
-    except Exception:
-        check_weights(file)
-        raise
+    check_weights(file)
+    return onnxruntime.InferenceSession(
+        str(file), session_options, providers=providers, provider_options=given
+    )

@@ -7,10 +7,12 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from onnx_iron.provider.npu.xrt import unavailable
+from onnx_iron.provider.devices import DEVICES
 
-CHOICES = {"device": ("auto", "cpu", "npu"), "fallback": ("error", "cpu")}
+CHOICES = {"device": ("auto", *DEVICES), "fallback": ("error", "cpu")}
 TIMEOUT = "timeout_ms"
+# Who wants the subgraphs that a session compiles, by the name that ``devices.sinks`` gave.
+SINK = "sink"
 
 # The driver ends a run that hangs by itself; this is for a driver that doesn't.
 TIMEOUT_MS = 10000
@@ -25,11 +27,13 @@ class Options:
         device: the one that runs the model, "cpu" or "npu".
         fallback: what is done with nodes and calls that the NPU can't run: "error" or "cpu".
         timeout_ms: how long a call may take the NPU; 0 is for ever.
+        sink: who is given each subgraph that is compiled; empty for nobody.
     """
 
     device: str
     fallback: str
     timeout_ms: int
+    sink: str = ""
 
 
 class FallbackWarning(UserWarning):
@@ -47,6 +51,8 @@ def read_options(given: Mapping[str, str]) -> Options:
         OptionError: an unknown name or value, or a device that is not there.
     """
     for name, value in given.items():
+        if name == SINK:
+            continue
         _check("unknown option", name, (*CHOICES, TIMEOUT))
         if name in CHOICES:
             _check(f"option {name!r} is", value, CHOICES[name])
@@ -54,7 +60,7 @@ def read_options(given: Mapping[str, str]) -> Options:
     device = given.get("device", "auto")
     # Of "auto" the placement report says what runs where; only "npu" asks for the NPU alone.
     fallback = given.get("fallback", "error" if device == "npu" else "cpu")
-    reason = "" if device == "cpu" else unavailable()
+    reason = "" if device == "cpu" else DEVICES["npu"].unavailable()
     if device == "npu" and reason:
         if fallback == "error":
             raise OptionError(
@@ -63,7 +69,7 @@ def read_options(given: Mapping[str, str]) -> Options:
             )
         _warn_once(reason)
     on_npu = device != "cpu" and not reason
-    return Options("npu" if on_npu else "cpu", fallback, timeout_ms)
+    return Options("npu" if on_npu else "cpu", fallback, timeout_ms, given.get(SINK, ""))
 
 
 def _check(what: str, given: str, known: tuple[str, ...]) -> None:

@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import onnxruntime
 
+from onnx_iron.provider.devices import DEVICES
 from onnx_iron.provider.records import Record, recall
 from onnx_iron.provider.registration import EP_NAME
+
+
+class HasPlacement(Protocol):
+    """A session of several models, as ``onnx_iron.Session``."""
+
+    def placement(self) -> dict[str, Placement]: ...
+
 
 RECORDING = "session.record_ep_graph_assignment_info"
 
@@ -83,18 +91,27 @@ class Placement:
         return "\n".join(lines)
 
 
-def placement(session: onnxruntime.InferenceSession) -> Placement:
-    """Where each node of a session runs.
+def placement(session: onnxruntime.InferenceSession | HasPlacement) -> Placement:
+    """Where each node of a session runs; of an ``onnx_iron.Session``, the nodes of all its models.
 
     With the session option ``session.record_ep_graph_assignment_info`` set to ``"1"``
     (``onnx_iron.Session`` sets it) this is onnxruntime's own record. Without it, it is what the
-    provider decided about the latest model with the same graph name, inputs, outputs and options,
-    among the last 64 that this process opened; nodes that other providers fused are then listed
-    apart.
+    provider decided about the models with the same graph name, inputs, outputs and options, among
+    the last 64 that this process opened, where that is one and the same; nodes that other
+    providers fused are then listed apart.
 
     Raises:
-        LookupError: nothing is known about the session.
+        LookupError: nothing is known about the session, or models that look the same to a session
+            were placed differently.
     """
+    if not isinstance(session, onnxruntime.InferenceSession):
+        reports = list(session.placement().values())
+        return Placement(
+            tuple(row for report in reports for row in report.rows),
+            tuple(row for report in reports for row in report.replaced),
+            sum(report.fallbacks for report in reports),
+            next((r.fallback_reason for r in reports if r.fallback_reason), ""),
+        )
     meta = session.get_modelmeta()
     key = (
         meta.graph_name,
@@ -112,6 +129,12 @@ def placement(session: onnxruntime.InferenceSession) -> Placement:
     if assigned:
         rows = _from_onnxruntime(assigned, record)
         return _report(rows, record)
+    if record is not None and record.ambiguous:
+        raise LookupError(
+            "models with the same graph name, inputs, outputs and options were placed differently, "
+            f"and which one this is can't be told: open it with the session option {RECORDING!r} "
+            "set to '1'"
+        )
     if record is None:
         raise LookupError(
             "nothing is known about where this session's nodes run: open it with providers="
@@ -124,10 +147,8 @@ def placement(session: onnxruntime.InferenceSession) -> Placement:
 
 def _report(rows: Sequence[Row], record: Record | None) -> Placement:
     count, reason = 0, ""
-    if record is not None and record.device == "npu":
-        from onnx_iron.provider.npu.runtime import fallbacks
-
-        counted = fallbacks(record.provider)
+    if record is not None:
+        counted = DEVICES[record.device].fallbacks(record.provider)
         count, reason = counted.count, counted.reason
     return Placement(tuple(rows), tuple(_replaced(rows, record)), count, reason)
 

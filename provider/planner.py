@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
 import json
 import traceback
 from collections.abc import Mapping
 from typing import Any
 
 from onnx_iron.provider.claim import decide, group
+from onnx_iron.provider.devices import DEVICES
+from onnx_iron.provider.devices.sinks import give
 from onnx_iron.provider.graph import read_graph
 from onnx_iron.provider.kernel_check import encode
 from onnx_iron.provider.library import Planner, library
-from onnx_iron.provider.npu.collecting import collect
 from onnx_iron.provider.options import OptionError, read_options
-from onnx_iron.provider.program import CompileError, Writer, compile_program
 from onnx_iron.provider.records import remember, remember_places
+from onnx_iron.provider.subgraph import CompileError, lower_subgraph
 
 
 def open_provider(request: int, question: Mapping[str, Any]) -> None:
@@ -39,33 +41,51 @@ def claim(request: int, question: Mapping[str, Any]) -> None:
 
 def compile_subgraph(request: int, question: Mapping[str, Any]) -> None:
     """A claimed group is to become a program for given shapes."""
-    graph = read_graph(question["graph"])
-    shapes = [tuple(shape) for shape in question["shapes"]]
-    Writer(request, compile_program(graph, shapes)).write()
-    collect(graph, shapes)
     options = read_options(question["options"])
-    if options.device != "npu":
-        return
-    # Only a machine with an NPU needs what follows, and what it imports.
-    from onnx_iron.provider.npu.compile import compile_for_npu
-
+    shapes = [tuple(shape) for shape in question["shapes"]]
+    subgraph = lower_subgraph(question["graph"], shapes)
+    if options.sink:
+        give(options.sink, subgraph)
     provider = question["provider"]
-    compiled = compile_for_npu(graph, shapes, provider, options.fallback, options.timeout_ms)
-    remember_places(provider, compiled.nodes)
-    if compiled.number:
-        library().onnx_iron_program_device(request, compiled.number)
+    device = DEVICES[options.device]
+    remember_places(provider, device.compile(request, subgraph, provider, options))
+
+
+@functools.lru_cache(maxsize=32)
+def read_compile_question(text: bytes) -> Mapping[str, Any]:
+    """A question for a program but for its shapes, with the graph read: it comes again for each
+    set of shapes."""
+    question: dict[str, Any] = json.loads(text + b"}")
+    question["graph"] = read_graph(question["graph"])
+    return question
+
+
+def read_question(text: bytes) -> Mapping[str, Any]:
+    """A question as the native side writes it; shapes, if any, are its last entry."""
+    before, key, shapes = text.rpartition(b',"shapes":')
+    if not key:
+        question: Mapping[str, Any] = json.loads(text)
+        return question
+    return {**read_compile_question(before), "shapes": json.loads(shapes[:-1])}
 
 
 ANSWERS = {"open": open_provider, "claim": claim, "compile": compile_subgraph}
 
 
 def answer(request: int, text: int, length: int) -> int:
-    """The planner as C calls it: no exception comes out, a failure is told to the request."""
+    """The planner as C calls it: no exception comes out, a failure is told to the request.
+
+    After a KeyboardInterrupt the native side raises the signal again, so that the caller of
+    onnxruntime gets it.
+    """
     try:
-        question = json.loads(ctypes.string_at(text, length))
+        question = read_question(ctypes.string_at(text, length))
         ANSWERS[question["kind"]](request, question)
+        library().onnx_iron_request_answered(request)
     except (OptionError, CompileError) as error:
         library().onnx_iron_request_fail(request, encode(str(error)))
+    except KeyboardInterrupt:
+        pass  # the request is neither answered nor failed
     except BaseException as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         message = (

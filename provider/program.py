@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from onnx_iron.provider.arena import plan_arena
-from onnx_iron.provider.fusion import fuse
-from onnx_iron.provider.graph import Graph
 from onnx_iron.provider.kernel_check import attribute_array, encode, freeze, shape_array
 from onnx_iron.provider.library import library
-from onnx_iron.provider.lowering import Lowering, Refused, Step, start
-from onnx_iron.provider.rules import lower
-from onnx_iron.provider.schedule import schedule
-from onnx_iron.provider.specs import NUMBERS, Array, Shape, Spec
+from onnx_iron.provider.lowering import Lowering, Step
+from onnx_iron.provider.specs import NUMBERS, Array
+from onnx_iron.provider.subgraph import Subgraph
 
 INPUT, OUTPUT, ARENA, CONSTANT = range(4)
 OMITTED = -1
-
-
-class CompileError(Exception):
-    """A subgraph that was claimed and can't be compiled for the shapes of a call."""
 
 
 @dataclass
@@ -37,43 +30,16 @@ class Program:
     pairs: list[tuple[int, int]]
 
 
-def lower_graph(graph: Graph, shapes: Sequence[Shape]) -> tuple[Lowering, list[bool]]:
-    """A claimed subgraph's steps, and which of its inputs never change.
-
-    Raises:
-        CompileError: a node that these shapes do not fit, by name.
-    """
-    lowering, constant = start(graph), []
-    for name, shape in zip(graph.inputs, shapes, strict=True):
-        value = graph.values[name]
-        if value.dtype is not None:
-            lowering.specs[name] = Spec(tuple(shape), value.dtype)
-        constant.append(value.constant)
-    for node in graph.nodes:
-        try:
-            lower(node, lowering)
-        except Refused as refusal:
-            raise CompileError(f"{node}: {refusal}") from None
-    return lowering, constant
-
-
-def compile_program(graph: Graph, shapes: Sequence[Shape]) -> Program:
-    """Compile a claimed subgraph for its inputs' shapes.
-
-    Raises:
-        CompileError: a node that these shapes do not fit, by name.
-    """
-    lowering, constant = lower_graph(graph, shapes)
-    fuse(lowering)
-    plan = schedule(lowering, graph.inputs, constant, graph.outputs)
+def compile_program(subgraph: Subgraph) -> Program:
+    """The CPU kernels' program of a subgraph."""
     return Program(
-        lowering=lowering,
-        steps=plan.steps,
-        inputs=graph.inputs,
-        outputs=graph.outputs,
-        placed=plan.placed,
-        offsets=plan_arena(lowering, plan.steps, plan.placed),
-        pairs=plan.pairs,
+        lowering=subgraph.lowering,
+        steps=subgraph.steps,
+        inputs=subgraph.inputs,
+        outputs=subgraph.outputs,
+        placed=subgraph.placed,
+        offsets=plan_arena(subgraph.lowering, subgraph.steps, subgraph.placed),
+        pairs=subgraph.pairs,
     )
 
 

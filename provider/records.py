@@ -15,6 +15,9 @@ from onnx_iron.provider.graph import Graph
 Options: TypeAlias = "frozenset[tuple[str, str]]"
 Key: TypeAlias = "tuple[str, tuple[str, ...], tuple[str, ...], Options]"
 
+# A node's name, domain and operator, whether it was taken, and why not.
+Placed: TypeAlias = "tuple[str, str, str, bool, str]"
+
 KEPT = 64
 
 
@@ -29,6 +32,8 @@ class Record:
         left: the nodes that were ever left, by name and operator.
         places: by node name the device that runs a taken node, and why it is not the one that was
             asked for; empty where it is.
+        inherited: earlier sessions' graphs with the same key differed already.
+        earlier: how the nodes of the one before were placed.
     """
 
     provider: int
@@ -36,6 +41,19 @@ class Record:
     decisions: Sequence[Decision] = ()
     left: dict[tuple[str, str], Decision] = field(default_factory=dict)
     places: dict[str, tuple[str, str]] = field(default_factory=dict)
+    inherited: bool = False
+    earlier: tuple[Placed, ...] = ()
+
+    @property
+    def ambiguous(self) -> bool:
+        """Another session's graph, which has the same key, was placed differently."""
+        return self.inherited or (bool(self.earlier) and self.earlier != self.placed())
+
+    def placed(self) -> tuple[Placed, ...]:
+        """The nodes and who runs each."""
+        return tuple(
+            (d.node.name, d.node.domain, d.node.op_type, d.taken, d.reason) for d in self.decisions
+        )
 
 
 _records: OrderedDict[Key, Record] = OrderedDict()
@@ -54,7 +72,9 @@ def remember(
     with _lock:
         record = _records.get(key)
         if record is None or record.provider != provider:
-            record = Record(provider, device)
+            earlier = () if record is None else record.placed()
+            differs = record is not None and record.ambiguous
+            record = Record(provider, device, earlier=earlier, inherited=differs)
         _records[key] = record
         _records.move_to_end(key)
         record.decisions = decisions

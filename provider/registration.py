@@ -13,11 +13,11 @@ EP_NAME = "IronExecutionProvider"
 REGISTRATION_NAME = "onnx_iron"
 
 _lock = threading.Lock()
-_registered = False
 
 
 def register() -> None:
-    """Register the provider with onnxruntime; once is enough, more do no harm.
+    """Register the provider with onnxruntime; once is enough, more do no harm, and after
+    ``onnxruntime.unregister_execution_provider_library("onnx_iron")`` it registers it again.
 
     After it, ``InferenceSession(path, providers=["IronExecutionProvider",
     "CPUExecutionProvider"])`` works, from onnxruntime 1.25 on, and so does
@@ -27,21 +27,24 @@ def register() -> None:
         ImportError: the native library is nowhere.
         RuntimeError: onnxruntime is too old, or does not take the library.
     """
-    global _registered
     with _lock:
-        if _registered:
+        # Asked each time: somebody may have unregistered the library since.
+        if _known():
             return
         planner.install()
         path = get_library_path()
         try:
             onnxruntime.register_execution_provider_library(REGISTRATION_NAME, path)
         except Exception as error:
-            # Somebody else may have registered it under the same name: then it is there.
-            if all(device.ep_name != EP_NAME for device in onnxruntime.get_ep_devices()):
+            # Another thread may have been first: then it is there.
+            if not _known():
                 raise RuntimeError(
                     f"onnxruntime {onnxruntime.__version__} does not take {path}: {error}"
                 ) from error
-        _registered = True
+
+
+def _known() -> bool:
+    return any(device.ep_name == EP_NAME for device in onnxruntime.get_ep_devices())
 
 
 def get_ep_name() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from onnx_iron.provider.graph import Node
 from onnx_iron.provider.iron_ops import DOMAIN, lower_iron
 from onnx_iron.provider.lowering import Lowering, Operation, Refused
-from onnx_iron.provider.standard_ops import RULES
+from onnx_iron.provider.standard import RULES
 
 
 def lower(node: Node, lowering: Lowering) -> None:

@@ -7,8 +7,9 @@ may be an input's own (a state updated in place), all other readers of the input
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Mapping, Sequence
+import bisect
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onnx_iron.provider.in_place import UPDATES, candidates
@@ -32,15 +33,27 @@ class Schedule:
 
 @dataclass
 class _Edges:
-    """Who must come before whom, by positions in the list of steps."""
+    """Who must come before whom, by positions in the list of steps.
+
+    Attributes:
+        order: positions in a valid order, as near as possible to the given one.
+        place: where in the order each position is.
+        written: by root, the reader that all others come before.
+    """
 
     lowering: Lowering
     steps: Sequence[Step]
     producer: dict[str, int] = field(default_factory=dict)
     readers: dict[str, set[int]] = field(default_factory=dict)
     after: dict[int, set[int]] = field(default_factory=dict)
+    order: list[int] = field(default_factory=list)
+    place: list[int] = field(default_factory=list)
+    written: dict[str, int] = field(default_factory=dict)
+    _latest: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.order = list(range(len(self.steps)))
+        self.place = list(self.order)
         for position, step in enumerate(self.steps):
             self.producer.update(dict.fromkeys(step.outputs, position))
         for position, step in enumerate(self.steps):
@@ -53,40 +66,71 @@ class _Edges:
                 self.after.setdefault(self.producer[root], set()).update(positions)
 
     def others_first(self, root: str, writer: int) -> bool:
-        """Put every other reader of ``root`` before ``writer``; False if some can't be."""
-        others = self.readers.get(root, set()) - {writer}
-        if others and others & self._descendants(writer):
+        """Put every other reader of ``root`` before ``writer``, which is one; False if some can't
+        be."""
+        if root in self.written:
+            return self.written[root] == writer
+        readers = self.readers[root]
+        latest = self._latest_place(root)
+        if latest > self.place[writer] and not self._move_behind(latest, writer, readers):
             return False
-        for reader in others:
-            self.after.setdefault(reader, set()).add(writer)
+        for reader in readers:
+            if reader != writer:
+                self.after.setdefault(reader, set()).add(writer)
+        self.written[root] = writer
         return True
 
-    def _descendants(self, position: int) -> set[int]:
-        seen: set[int] = set()
-        stack = [position]
+    def _latest_place(self, root: str) -> int:
+        """The place of a root's last reader."""
+        if root not in self._latest:
+            self._latest[root] = max(self.place[reader] for reader in self.readers[root])
+        return self._latest[root]
+
+    def _move_behind(self, last: int, writer: int, readers: Collection[int]) -> bool:
+        """Move a step and those that wait for it behind a place; False where one of them is a
+        reader."""
+        moved, stack = {writer}, [writer]
         while stack:
             for later in self.after.get(stack.pop(), ()):
-                if later not in seen:
-                    seen.add(later)
-                    stack.append(later)
-        return seen
+                if later in moved or self.place[later] > last:
+                    continue
+                if later in readers:
+                    return False
+                moved.add(later)
+                stack.append(later)
+        first = self.place[writer]
+        between = self.order[first : last + 1]
+        between.sort(key=lambda position: position in moved)
+        self.order[first : last + 1] = between
+        for place, position in enumerate(between, first):
+            self.place[position] = place
+        self._latest.clear()
+        return True
 
-    def order(self) -> list[int]:
-        """Positions in a valid order, as near as possible to the given one."""
-        waits = dict.fromkeys(range(len(self.steps)), 0)
-        for laters in self.after.values():
-            for later in laters:
-                waits[later] += 1
-        ready = [position for position, count in waits.items() if count == 0]
-        order = []
-        while ready:
-            position = heapq.heappop(ready)
-            order.append(position)
-            for later in self.after.get(position, ()):
-                waits[later] -= 1
-                if waits[later] == 0:
-                    heapq.heappush(ready, later)
-        return order
+
+def in_order(
+    count: int,
+    after: Mapping[int, Collection[int]],
+    choose: Callable[[Sequence[int]], int] = lambda ready: 0,
+) -> list[int]:
+    """Positions in a valid order.
+
+    Args:
+        count: how many there are.
+        after: for each position those that come later.
+        choose: which of the positions that are ready is next, by its place among them; they ascend.
+    """
+    waits = Counter(later for laters in after.values() for later in laters)
+    ready = [position for position in range(count) if not waits[position]]
+    order = []
+    while ready:
+        position = ready.pop(choose(ready))
+        order.append(position)
+        for later in after.get(position, ()):
+            waits[later] -= 1
+            if not waits[later]:
+                bisect.insort(ready, later)
+    return order
 
 
 def schedule(
@@ -110,7 +154,7 @@ def schedule(
     )
     for root, output in updates_first:
         pairs += _pair(lowering, edges, numbers, placed, root, output)
-    return Schedule([steps[position] for position in edges.order()], placed, pairs)
+    return Schedule([steps[position] for position in edges.order], placed, pairs)
 
 
 def place_outputs(lowering: Lowering, outputs: Sequence[str]) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,30 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from onnx_iron.provider.chunks import dims_of, fitted, joined, leading, padded, row_count
+from onnx_iron.provider.chunks import (
+    check_joinable,
+    chunks,
+    cut,
+    dims_of,
+    fitted,
+    joined,
+    leading,
+    one_row_inputs,
+    row_count,
+    same_outputs,
+)
+from onnx_iron.provider.devices import DEVICES
 from onnx_iron.provider.model import Model, unknown
 from onnx_iron.provider.opening import model_files, open_session
 from onnx_iron.provider.placement import Placement, placement
 from onnx_iron.provider.specs import Array
-from onnx_iron.provider.states import HOST, Memory, States, merged
+from onnx_iron.provider.states import Memory, States, merged
+from onnx_iron.provider.weights import check_together
 
 POSITION = "position"
 PROVIDERS = ("iron", "stock")
+# The models whose calls move the position on, whether they take it or not.
+ROLES = ("prefill", "decode", "model")
 
 
 class Session:
@@ -28,9 +44,14 @@ class Session:
     a chunk are valid is filled in too. Not for several threads at once. When a call fails, states
     may have been written in part: ``reset`` or ``restore`` before going on.
 
+    A per-call value that the model's operators do not allow, such as a position past a cache, is
+    refused before anything runs, on both providers. Plain ``onnxruntime.InferenceSession`` with the
+    CPU provider does not notice it: what would be written past a cache is left out, and what would
+    be read past it repeats the last entry.
+
     Args:
-        path: an .onnx file, or a folder with ``prefill.onnx`` (a chunk of rows at a time) and
-            ``decode.onnx`` (one row), which share their states.
+        path: an .onnx file, or a folder of them which share their states: ``prefill.onnx`` (a chunk
+            of rows at a time), ``decode.onnx`` (one row), and others, for ``call``.
         provider: "iron", or "stock" for onnxruntime's own CPU kernels.
         device: the provider's option of that name: "auto", "cpu" or "npu".
         provider_options: further options of IronExecutionProvider.
@@ -55,15 +76,20 @@ class Session:
         if provider not in PROVIDERS:
             raise ValueError(f"Session: provider is {provider!r}, expected 'iron' or 'stock'")
         options = {"device": device, **(provider_options or {})}
+        files = model_files(Path(path))
+        check_together(files.values())
         self._models = {
             role: Model(file, open_session(file, provider, options, session_options))
-            for role, file in model_files(Path(path)).items()
+            for role, file in files.items()
         }
         self._position = 0
         # Where nodes run matters on our provider alone; plain onnxruntime may have no record of it.
-        reports = self.placement().values() if provider == "iron" else ()
+        reports: list[Placement] = []
+        # Where it isn't known, a buffer of its own for each state is always right.
+        with contextlib.suppress(LookupError):
+            reports = list(self.placement().values()) if provider == "iron" else []
         # Only our own kernels may write a state over itself, and only within one node of theirs.
-        in_place = provider == "iron" and all(report.complete for report in reports)
+        in_place = bool(reports) and all(report.complete for report in reports)
         states = merged({m.path: m.states for m in self._models.values()})
         self._states = States(states, _memory(reports))
         for model in self._models.values():
@@ -92,8 +118,15 @@ class Session:
 
     def decode(self, **inputs: Any) -> dict[str, Array]:
         """One call of the decode model; otherwise as ``run``."""
-        model = self._models.get("decode", self._main)
-        return self._call("Session.decode()", model, inputs)
+        where = "Session.decode()"
+        return self._call(where, self._role("decode", where), inputs)
+
+    def call(self, role: str, /, **inputs: Any) -> dict[str, Array]:
+        """One call of the model of a role: the file's name in the folder; otherwise as ``run``."""
+        where = f"Session.call({role!r})"
+        if role not in self._models:
+            raise ValueError(f"{where}: unknown role, expected one of {list(self._models)}")
+        return self._call(where, self._models[role], inputs)
 
     def prefill(self, **inputs: Any) -> dict[str, Array]:
         """Any number of rows, in chunks of the prefill model's length.
@@ -104,43 +137,47 @@ class Session:
                 the decode model where there is one.
 
         Returns:
-            The outputs of the last chunk; of an output that has a row for each row of the chunk,
-            the valid rows of all chunks.
+            The outputs of the last chunk; of an output that follows the rows along one axis, the
+            valid entries of all chunks.
 
         Raises:
-            ValueError: names or shapes that are not the model's, or no rows.
+            ValueError: names or shapes that are not the model's, no rows, a value out of its range
+                in any chunk, or an older export that doesn't say which outputs follow the rows.
             TypeError: dtypes that are not the model's.
         """
         where = "Session.prefill()"
-        model = self._models.get("prefill", self._main)
-        rows_value = model.rows_value()
-        if rows_value is None:
+        model = self._role("prefill", where)
+        value = model.rows_value
+        if value is None:
             return self._call(where, model, inputs)
-        if rows_value in inputs:
-            raise ValueError(f"{where}: {rows_value!r} is filled in for each chunk; leave it out")
+        if value in inputs:
+            raise ValueError(f"{where}: {value!r} is filled in for each chunk; leave it out")
         arrays = self._arrays(where, model, inputs)
         row_inputs = model.row_inputs()
         count = row_count(arrays, row_inputs)
-        length = model.inputs[row_inputs[0]].dims[0] or count
-        begins_at = arrays.pop(POSITION, None)
-        if begins_at is not None:
-            self._position = int(begins_at.reshape(()))
-        self._check_room(where, model, self._position, count)
-        parts: list[tuple[Model, int, dict[str, Array]]] = []
-        for begin in range(0, count, length):
-            rows = min(length, count - begin)
-            chosen = self._for_rest(model) if rows == 1 else model
-            size = length if chosen is model else 1
-            chunk = {
-                name: padded(array[begin : begin + rows], size) if name in row_inputs else array
-                for name, array in arrays.items()
-            }
-            if chosen is model:
-                chunk[rows_value] = np.array(rows, np.int32).reshape(dims_of(model, rows_value))
-            else:
-                chunk.pop(rows_value, None)
-            parts.append((chosen, rows, self._call(where, chosen, chunk)))
-        return joined(parts, model, length)
+        name, axis = next(iter(row_inputs.items()))
+        length = model.inputs[name].dims[axis] or count
+        check_joinable(where, model, length, count)
+        begins_at = self._position
+        if POSITION in arrays:
+            model.check_input(where, POSITION, arrays[POSITION])
+            begins_at = int(arrays.pop(POSITION).reshape(()))
+        self._check_room(where, model, begins_at, count)
+        parts = chunks(model, self._for_rest(model), length, count)
+        # All chunks are looked at before the first one runs and writes.
+        prepared = []
+        for part, given in zip(parts, cut(where, model, parts, arrays), strict=True):
+            if POSITION in part.model.inputs:
+                given[POSITION] = self._scalar(where, part.model, POSITION, begins_at + part.begin)
+            if part.model is model:
+                given[value] = self._scalar(where, model, value, part.rows)
+            given = {n: array for n, array in given.items() if n in part.model.inputs}
+            prepared.append(self._prepared(where, part.model, given))
+        results = []
+        for part, given in zip(parts, prepared, strict=True):
+            results.append(part.model.call(given, self._states))
+            self._position = begins_at + part.begin + part.rows
+        return joined(parts, results, model)
 
     # -- states -----------------------------------------------------------------------------
 
@@ -194,33 +231,66 @@ class Session:
     def _fitting(self, inputs: Mapping[str, Any]) -> Model:
         for model in self._models.values():
             known = {n: np.shape(a) for n, a in inputs.items() if n in model.inputs}
-            if all(model.inputs[n].fits(shape) or n in model.bounds for n, shape in known.items()):
+            if all(model.inputs[n].fits(shape) or n in model.values for n, shape in known.items()):
                 return model
+        return self._main
+
+    def _role(self, role: str, where: str) -> Model:
+        """The model of a role, or the only one there is."""
+        if role in self._models:
+            return self._models[role]
+        others = [name for name in self._models if name not in ROLES]
+        if len(others) > 1 or (others and len(self._models) > 1):
+            raise ValueError(
+                f"{where}: there is no {role}.onnx, only {list(self._models)}; use "
+                f"Session.call({others[0]!r}, ...)"
+            )
         return self._main
 
     def _for_rest(self, prefill: Model) -> Model:
         """The model for a single row that is left over."""
         decode = self._models.get("decode", prefill)
-        inputs = decode.inputs.keys() <= prefill.inputs.keys()
-        outputs = {name: len(port.dims) for name, port in decode.outputs.items()}
-        same = outputs == {name: len(port.dims) for name, port in prefill.outputs.items()}
-        return decode if inputs and same else prefill
+        fits = one_row_inputs(prefill, decode) and same_outputs(prefill, decode)
+        return decode if fits else prefill
 
     def _call(self, where: str, model: Model, inputs: Mapping[str, Any]) -> dict[str, Array]:
         arrays = self._arrays(where, model, inputs)
-        rows_value = model.rows_value()
-        count = leading([arrays[name] for name in model.row_inputs() if name in arrays])
-        if rows_value is not None and rows_value not in arrays:
-            arrays[rows_value] = np.array(count, np.int32).reshape(dims_of(model, rows_value))
+        value = model.rows_value
+        row_inputs = model.row_inputs()
+        axis = next(iter(row_inputs.values()), 0)
+        count = leading([arrays[name] for name in row_inputs if name in arrays], axis)
+        if value is not None and value not in arrays:
+            arrays[value] = self._scalar(where, model, value, count)
         if POSITION in model.inputs and POSITION not in arrays:
-            arrays[POSITION] = np.array(self._position, np.int32).reshape(dims_of(model, POSITION))
-        model.check(where, arrays)
-        begin = int(arrays[POSITION].reshape(())) if POSITION in arrays else self._position
-        rows = count if rows_value is None else int(arrays[rows_value].reshape(()))
-        self._check_room(where, model, begin, rows)
+            arrays[POSITION] = self._scalar(where, model, POSITION, self._position)
+        begin = self._position
+        arrays = self._prepared(where, model, arrays)
+        if POSITION in arrays:
+            begin = int(arrays[POSITION].reshape(()))
+        rows = count if value is None else int(arrays[value].reshape(()))
+        counts = POSITION in model.inputs or any(self._models.get(r) is model for r in ROLES)
+        if counts:
+            self._check_room(where, model, begin, rows)
         results = model.call(arrays, self._states)
-        self._position = begin + rows
+        if counts:
+            self._position = begin + rows
         return results
+
+    @staticmethod
+    def _prepared(where: str, model: Model, arrays: dict[str, Array]) -> dict[str, Array]:
+        """A call's inputs, all there and all in their ranges."""
+        model.check(where, arrays)
+        model.check_limits(where, {name: int(arrays[name].reshape(())) for name in model.values})
+        model.check_elements(where, arrays)
+        return arrays
+
+    @staticmethod
+    def _scalar(where: str, model: Model, name: str, number: int) -> Array:
+        """A per-call value as the model takes it."""
+        port = model.inputs[name]
+        if number > np.iinfo(port.dtype).max:
+            raise ValueError(f"{where}: {name!r} is {number}, which {port.dtype.name} can't hold")
+        return np.array(number, port.dtype).reshape(dims_of(model, name))
 
     @staticmethod
     def _check_room(where: str, model: Model, begin: int, rows: int) -> None:
@@ -239,7 +309,7 @@ class Session:
             if port is None:
                 raise ValueError(f"{where}: {unknown(name, list(model.inputs))}")
             array = np.asarray(value)
-            scalar = name in model.bounds and array.size == 1
+            scalar = name in model.values and array.size == 1
             if scalar or not isinstance(value, np.ndarray | np.generic):
                 array = fitted(array, port.dtype)
             arrays[name] = array.reshape(dims_of(model, name)) if scalar else array
@@ -247,9 +317,6 @@ class Session:
 
 
 def _memory(reports: Iterable[Placement]) -> Memory:
-    """Memory that the NPU sees too, where it runs a part of a model."""
-    if any(row.device == "npu" for report in reports for row in report.rows):
-        from onnx_iron.provider.npu.arrays import NPU
-
-        return NPU
-    return HOST
+    """The memory of the device that runs a part of a model, where one does beside the CPU."""
+    used = {row.device for report in reports for row in report.rows} & (DEVICES.keys() - {"cpu"})
+    return DEVICES[min(used, default="cpu")].memory()

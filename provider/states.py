@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
+import reprlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
-from onnx_iron.provider.specs import BFLOAT16, FLOATS, Array, DType, Spec
+from onnx_iron.export.metadata import read_json, unreadable
+from onnx_iron.provider.saved import read_saved, write_saved
+from onnx_iron.provider.specs import NUMBERS, Array, Spec
 
 ALIGNMENT = 64
-FORMAT = "onnx_iron.states.1"
+STATES = "onnx_iron.states"
 
 
 @dataclass(frozen=True)
@@ -33,33 +35,50 @@ def read_states(metadata: str, where: str) -> dict[str, StateSpec]:
     Raises:
         ValueError: the metadata is not what onnx-iron writes.
     """
+    items = read_json(metadata, STATES, where)
+    if not isinstance(items, list):
+        raise unreadable(where, STATES, f"{reprlib.repr(items)}, expected a list")
+    found = [_read_state(item, where) for item in items]
+    for what in ("name", "input", "output"):
+        given = [getattr(state, what) for state in found if getattr(state, what) is not None]
+        for name, count in Counter(given).items():
+            if count > 1:
+                raise unreadable(where, STATES, f"{count} states have the {what} {name!r}")
+    return {state.name: state for state in found}
+
+
+def _read_state(item: Any, where: str) -> StateSpec:
+    keys = ("name", "input", "output", "shape", "dtype")
+    if not isinstance(item, dict) or any(key not in item for key in keys):
+        raise unreadable(where, STATES, f"{reprlib.repr(item)}, expected an object with {keys}")
+    shape = item["shape"]
+    texts = [item["name"], item["input"], item["dtype"], item["output"] or ""]
+    if not all(isinstance(text, str) for text in texts):
+        raise unreadable(where, STATES, f"{reprlib.repr(item)}, expected texts as {keys[:3]}")
+    if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < 1 << 48 for n in shape):
+        raise unreadable(where, STATES, f"shape is {reprlib.repr(shape)}, expected sizes")
+    dtype = next((dtype for dtype in NUMBERS if dtype.name == item["dtype"]), None)
+    if dtype is None:
+        expected = ", ".join(repr(known.name) for known in NUMBERS)
+        raise unreadable(
+            where, STATES, f"dtype is {reprlib.repr(item['dtype'])}, expected one of {expected}"
+        )
+    return StateSpec(item["name"], item["input"], item["output"], Spec(tuple(shape), dtype))
+
+
+def aligned(spec: Spec, what: str = "a tensor") -> Array:
+    """An array of zeros whose address is a multiple of 64.
+
+    Raises:
+        ValueError: there is no such memory; ``what`` it was for is named.
+    """
     try:
-        items = [
-            StateSpec(
-                name=str(item["name"]),
-                input=str(item["input"]),
-                output=None if item["output"] is None else str(item["output"]),
-                spec=Spec(tuple(int(dim) for dim in item["shape"]), _dtype(item["dtype"])),
-            )
-            for item in json.loads(metadata)
-        ]
-    except (KeyError, TypeError, ValueError) as error:
+        raw = np.zeros(spec.bytes + ALIGNMENT, np.uint8)
+    except (MemoryError, OverflowError, ValueError):
         raise ValueError(
-            f"{where}: the metadata onnx_iron.states can't be read ({error!r})"
+            f"{what} is {spec}, {spec.bytes / 2**30:.1f} GiB, which this machine's memory does not "
+            "hold"
         ) from None
-    return {item.name: item for item in items}
-
-
-def _dtype(name: str) -> DType:
-    for dtype in FLOATS:
-        if dtype.name == name:
-            return dtype
-    raise ValueError(f"dtype is {name!r}, expected 'float32' or 'bfloat16'")
-
-
-def aligned(spec: Spec) -> Array:
-    """An array of zeros whose address is a multiple of 64."""
-    raw = np.zeros(spec.bytes + ALIGNMENT, np.uint8)
     begin = -raw.ctypes.data % ALIGNMENT
     result: Array = raw[begin : begin + spec.bytes].view(spec.dtype).reshape(spec.shape)
     return result
@@ -70,7 +89,7 @@ class Memory:
 
     def array(self, spec: Spec) -> Array:
         """An array of zeros."""
-        return aligned(spec)
+        return aligned(spec, "a state")
 
     def fetch(self, array: Array) -> None:
         """Bring an array's newest contents to the host, before it reads there."""
@@ -118,62 +137,20 @@ class States:
 
     def save(self, path: Path, position: int) -> None:
         """Write all states and the position as a .npz file; bfloat16 as its 16 bits."""
-        arrays: dict[str, Any] = {
-            f"state:{name}": array.view(np.uint16) if array.dtype == BFLOAT16 else array
-            for name, array in ((name, self.fetch(name)) for name in self._current)
-        }
-        header = {"format": FORMAT, "position": position, "states": describe(self.specs)}
-        with path.open("wb") as file:
-            np.savez(file, header=np.array(json.dumps(header)), **arrays)
+        write_saved(path, {name: self.fetch(name) for name in self._current}, position)
 
     def restore(self, path: Path) -> int:
         """Read what ``save`` wrote; returns the position. Nothing changes if it does not fit.
 
         Raises:
+            OSError: the file can't be opened.
             ValueError: another kind of file, or states of other names, shapes or dtypes.
         """
-        header, arrays = _read(path)
-        check_same(header["states"], describe(self.specs), path)
-        for name, spec in self.specs.items():
-            stored = arrays[name]
-            if (stored.shape, stored.dtype.itemsize) != (spec.shape, spec.dtype.itemsize):
-                raise ValueError(f"{path}: state {name!r} is not {spec} as its header says")
+        position, arrays = read_saved(path, self.specs)
         for name, array in arrays.items():
-            self._current[name][...] = array.view(self.specs[name].dtype)
+            self._current[name][...] = array
             self._memory.touch(self._current[name])
-        return int(header["position"])
-
-
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The header and the arrays of a file of states."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            header = json.loads(str(file["header"]))
-            if header["format"] != FORMAT or not isinstance(header["position"], int):
-                raise ValueError(f"format is {header['format']!r}, expected {FORMAT!r}")
-            arrays = {name: file[f"state:{name}"] for name in header["states"]}
-    except (AttributeError, EOFError, KeyError, TypeError, ValueError, BadZipFile) as error:
-        raise ValueError(f"{path} holds no states of onnx-iron ({error})") from None
-    return header, arrays
-
-
-def describe(specs: Mapping[str, Spec]) -> dict[str, Any]:
-    """States' dtypes and shapes for JSON."""
-    return {name: [spec.dtype.name, *spec.shape] for name, spec in specs.items()}
-
-
-def check_same(found: Mapping[str, Any], expected: Mapping[str, Any], where: Path) -> None:
-    """Refuse states that differ, naming the first that does."""
-    for name in sorted({*found, *expected}):
-        if found.get(name) != expected.get(name):
-            raise ValueError(
-                f"{where}: state {name!r} is {_text(found.get(name))}, "
-                f"this model's is {_text(expected.get(name))}"
-            )
-
-
-def _text(item: Any) -> str:
-    return "absent" if item is None else f"{item[0]} {tuple(item[1:])}"
+        return position
 
 
 def merged(models: Mapping[Path, Mapping[str, StateSpec]]) -> list[StateSpec]:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import onnx
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
+from onnx_iron.export.identity import EXPORT_KEY, WEIGHTS_KEY, recorded, sample_digest
 
-def check_weights(model: Path) -> None:
-    """Check that a model's weights files are there and long enough. The weights are not read.
+
+def check_weights(model: Path, *, whole: bool = False) -> None:
+    """Check that a model's weights files are there, long enough, and those it was exported with.
+
+    Of each tensor a few blocks are read; with ``whole``, all of the file.
 
     Raises:
         FileNotFoundError: a weights file is not there.
-        ValueError: the model is no ONNX file, or a weights file is too short.
+        ValueError: the model is no ONNX file, or a weights file is too short or another one.
     """
-    try:
-        graph = onnx.load(str(model), load_external_data=False).graph
-    except Exception as error:  # protobuf's own classes vary
-        raise ValueError(f"{model} is no ONNX model ({error})") from None
-    for tensor in graph.initializer:
+    loaded = _load(model)
+    for tensor in loaded.graph.initializer:
         if not uses_external_data(tensor):
             continue
         info = ExternalDataInfo(tensor)
@@ -35,3 +39,54 @@ def check_weights(model: Path) -> None:
                 f"{file} has {size} bytes, {model.name} needs {end} of it (for {tensor.name!r}); "
                 "the copy is cut short"
             )
+    text = recorded(loaded, WEIGHTS_KEY)
+    if text is None:
+        return
+    try:
+        expected = dict(json.loads(text))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"{model}: metadata {WEIGHTS_KEY!r} can't be read ({error})") from None
+    if sample_digest(loaded, model.parent) != expected.get("sampled"):
+        raise ValueError(_other(model))
+    if whole:
+        for name in sorted(_files(loaded)):
+            with (model.parent / name).open("rb") as data:
+                if hashlib.file_digest(data, "sha256").hexdigest() != expected.get("sha256"):
+                    raise ValueError(_other(model))
+
+
+def check_together(models: Iterable[Path]) -> None:
+    """Check that models of one folder were exported together.
+
+    Raises:
+        ValueError: they were not.
+    """
+    exports = {model: recorded(_load(model), EXPORT_KEY) for model in models}
+    if len(set(exports.values())) > 1:
+        names = " and ".join(model.name for model in exports)
+        raise ValueError(
+            f"Session: {names} are not of one export; export them again in one call, or open one "
+            "of them by its path"
+        )
+
+
+def _other(model: Path) -> str:
+    return (
+        f"{model.name} was exported with other weights than those beside it: an export that was "
+        "ended half-way, or files of two models in one folder; export the model again"
+    )
+
+
+def _files(model: onnx.ModelProto) -> set[str]:
+    return {
+        ExternalDataInfo(tensor).location
+        for tensor in model.graph.initializer
+        if uses_external_data(tensor)
+    }
+
+
+def _load(model: Path) -> onnx.ModelProto:
+    try:
+        return onnx.load(str(model), load_external_data=False)
+    except Exception as error:  # protobuf's own classes vary
+        raise ValueError(f"{model} is no ONNX model ({error})") from None

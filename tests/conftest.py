@@ -25,9 +25,9 @@ PROMPTS = (
 @pytest.fixture
 def without_npu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without an NPU, whatever this one has."""
-    from onnx_iron.provider import options
+    from onnx_iron.provider.devices import DEVICES
 
-    monkeypatch.setattr(options, "unavailable", lambda: "the machine has none")
+    monkeypatch.setattr(DEVICES["npu"], "unavailable", lambda: "the machine has none")
 
 
 @pytest.fixture(scope="session")

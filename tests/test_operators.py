@@ -85,7 +85,8 @@ def one_step(op: type[Op], case: Case) -> Network:
     scalars = [d.name for d in op.inputs if d.name in case.values]
 
     def body(self: Any, *given: Any, **values: Any) -> Any:
-        return op.step(**dict(zip(tensors, given, strict=True)), **values, **case.attributes)
+        made = op.steps(**dict(zip(tensors, given, strict=True)), **values, **case.attributes)
+        return made if len(made) > 1 else made[0]
 
     kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
     body.__signature__ = inspect.Signature(  # type: ignore[attr-defined]

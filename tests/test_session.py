@@ -254,7 +254,7 @@ def test_prefill_wants_rows(session: onnx_iron.Session) -> None:
 def test_a_position_past_the_cache_is_an_error(folder: Path) -> None:
     session = onnx_iron.Session(folder)
     session.prefill(x=rows(CAPACITY))
-    with pytest.raises(Exception, match=r"start is 32"):
+    with pytest.raises(Exception, match=r"'position' is 32.*'keys' has 32 entries, expected 0..31"):
         session.decode(x=rows(1))
 
 

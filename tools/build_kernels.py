@@ -35,11 +35,6 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         metavar="N",
         help="designs compiled at once (default: %(default)s)",
     )
-    parser.add_argument(
-        "--simulator",
-        action="store_true",
-        help="for the simulated NPU of the tests, which takes designs as they are",
-    )
     parser.set_defaults(run=run)
 
 
@@ -50,17 +45,19 @@ def run(arguments: argparse.Namespace) -> None:
         RuntimeError: a tool is missing, or a design does not compile.
         OSError: a file can't be read or written.
     """
-    from onnx_iron.kernels.designs import Device
-    from onnx_iron.provider.npu.build import build_plans, plans_of
+    from onnx_iron.kernels.designs import Target
+    from onnx_iron.provider.devices.npu.build import build_plans, plans_of
+    from onnx_iron.provider.devices.npu.toolchain import design_compiler
     from onnx_iron.provider.opening import model_files
     from onnx_iron.tools.progress import note, stage, summary
 
-    device, began = Device(arguments.target), time.monotonic()
+    target, began = Target(arguments.target), time.monotonic()
+    compiler = design_compiler()
     with stage("Planning") as report:
         plans = []
         for role, path in model_files(arguments.model).items():
             report(0, 0, role)
-            plans += plans_of(path, device, arguments.simulator)
+            plans += plans_of(path, target, compiler)
     if not plans:
         raise ValueError(
             f"{arguments.model} has no subgraph of known shapes that onnx-iron's provider takes"
@@ -70,7 +67,7 @@ def run(arguments: argparse.Namespace) -> None:
         def progress(done: int, total: int, name: str) -> None:
             report(0, 0, f"design {done} of {total}, {name}")
 
-        outcome = build_plans(plans, device, arguments.simulator, arguments.jobs, progress)
+        outcome = build_plans(plans, target, compiler, arguments.jobs, progress)
     for reason, count in outcome.refused.items():
         note(f"{count} steps stay with the CPU: {reason}")
     there = len(outcome.designs) - outcome.built - len(outcome.failed)
@@ -81,7 +78,7 @@ def run(arguments: argparse.Namespace) -> None:
         ("failed", str(len(outcome.failed))),
         ("images", str(len(set(outcome.images)))),
     ]
-    summary(f"{arguments.model} for {device}", rows)
+    summary(f"{arguments.model} for {target}", rows)
     if outcome.failed:
         first = next(iter(outcome.failed.values()))
         raise RuntimeError(f"{len(outcome.failed)} designs do not compile; the first: {first}")

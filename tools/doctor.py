@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> None:
     Raises:
         RuntimeError: the NPU can't be used.
     """
-    from onnx_iron.provider.npu.examine import examine
+    from onnx_iron.provider.devices.npu.examine import examine
 
     found = list(examine(Path("/")))
     for finding in found:

@@ -13,7 +13,7 @@ from onnx_iron.tools.build_kernels import TARGETS
 from onnx_iron.tools.options import Subparsers
 
 if TYPE_CHECKING:
-    from onnx_iron.provider.npu.plan import Plan, Work
+    from onnx_iron.provider.devices.npu.work import Plan, Work
 
 # Microseconds on Strix, as others published them in the repositories of mlir-aie (a run of its own)
 # and xdna-driver (one run in a list, and each of eight). Another design than before: 39.
@@ -125,13 +125,14 @@ def run(arguments: argparse.Namespace) -> None:
     Raises:
         ValueError: the model has nothing for an NPU.
     """
-    from onnx_iron.kernels.designs import Device
-    from onnx_iron.provider.npu.build import plans_of
+    from onnx_iron.kernels.designs import Target
+    from onnx_iron.provider.devices.npu.build import plans_of
+    from onnx_iron.provider.devices.npu.toolchain import design_compiler
     from onnx_iron.provider.opening import model_files
 
     target = arguments.target
     for path in model_files(arguments.model).values():
-        plans = plans_of(path, Device(target), False)
+        plans = plans_of(path, Target(target), design_compiler())
         if not plans:
             raise ValueError(f"{path} has no subgraph of known shapes that the provider takes")
         print(report(path.name, estimate(plans, FLOPS[target], arguments.bandwidth)))

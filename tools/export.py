@@ -33,6 +33,12 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         help="operators of the domain onnx_iron with function bodies, or ONNX's own wherever "
         "there is one (default: %(default)s)",
     )
+    parser.add_argument(
+        "--state-dtype",
+        choices=("bfloat16", "float32"),
+        help="of the states at the model's inputs and outputs; float32 for InferenceSession.run, "
+        "which takes no bfloat16 arrays (default: that of --dtype)",
+    )
     parser.set_defaults(run=run)
 
 
@@ -59,6 +65,7 @@ def run(arguments: argparse.Namespace) -> None:
             chunk=chosen.chunk,
             logits=arguments.logits,
             dialect=arguments.dialect,
+            state_dtype=arguments.state_dtype,
             progress=report,
         )
     for path in written.files:

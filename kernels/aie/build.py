@@ -1,4 +1,4 @@
-"""Builds the kernels, and the interpreter of designs, for this machine: tests and the simulator.
+"""Builds the kernels, and the interpreter of designs, for this machine: tests.
 
 What a build is made from names it in the cache, so that a change builds anew and nothing else does.
 """
@@ -30,7 +30,7 @@ _FLAGS = (
 )
 
 
-class Target(StrEnum):
+class Generation(StrEnum):
     """The generations of cores that the kernels are written for."""
 
     AIE2 = "aie2"
@@ -39,12 +39,12 @@ class Target(StrEnum):
     @property
     def arch(self) -> int:
         """What aie_api knows it by."""
-        return {Target.AIE2: 20, Target.AIE2P: 21}[self]
+        return {Generation.AIE2: 20, Generation.AIE2P: 21}[self]
 
     @property
     def lanes(self) -> int:
         """bfloat16 lanes of a vector."""
-        return {Target.AIE2: 16, Target.AIE2P: 32}[self]
+        return {Generation.AIE2: 16, Generation.AIE2P: 32}[self]
 
 
 def cache_folder() -> Path:
@@ -56,17 +56,17 @@ def cache_folder() -> Path:
 
 
 @functools.cache
-def kernel_library(target: Target) -> Path:
-    """The shared library of all kernels for a target's host model, built if it isn't there.
+def kernel_library(generation: Generation) -> Path:
+    """The shared library of all kernels for a generation's host model, built if it isn't there.
 
     Raises:
         RuntimeError: no C++ compiler, or one that fails.
     """
     sources = [*sorted(_HERE.glob("*.cc")), _HERE / "host" / "library.cc"]
     headers = [*sorted(_HERE.glob("*.h")), *sorted((_HERE / "host").rglob("*.h*"))]
-    flags = ["-DONNX_IRON_HOST", f"-D__AIE_ARCH__={target.arch}"]
+    flags = ["-DONNX_IRON_HOST", f"-D__AIE_ARCH__={generation.arch}"]
     flags += [f"-I{_HERE / 'host'}", f"-I{_HERE}"]
-    return _build(f"kernels-{target}", sources, headers, flags)
+    return _build(f"kernels-{generation}", sources, headers, flags)
 
 
 @functools.cache

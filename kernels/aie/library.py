@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from onnx_iron.dtypes import BFLOAT16, FLOAT32, Array
-from onnx_iron.kernels.aie.build import Target, kernel_library
+from onnx_iron.kernels.aie.build import Generation, kernel_library
 
 ALIGNMENT = 64
 _DTYPES = {"b": BFLOAT16, "f": FLOAT32}
@@ -35,14 +35,14 @@ class _Region(ctypes.Structure):
 
 @dataclass(frozen=True)
 class KernelLibrary:
-    """A target's kernels.
+    """A generation's kernels.
 
     Attributes:
         signatures: for each kernel a letter an argument: ``b`` bfloat16 and ``f`` float32 arrays,
             a capital where the kernel writes; ``i`` an integer, ``r`` a real number.
     """
 
-    target: Target
+    generation: Generation
     signatures: Mapping[str, str]
     _loaded: ctypes.CDLL
     _indices: Mapping[str, int]
@@ -87,20 +87,20 @@ class KernelLibrary:
 
 
 @functools.cache
-def load(target: Target) -> KernelLibrary:
-    """A target's kernels, built first if they aren't.
+def load(generation: Generation) -> KernelLibrary:
+    """A generation's kernels, built first if they aren't.
 
     Raises:
         RuntimeError: no C++ compiler, or one that fails.
     """
-    loaded = ctypes.CDLL(str(kernel_library(target)))
+    loaded = ctypes.CDLL(str(kernel_library(generation)))
     loaded.onnx_iron_aie_count.restype = ctypes.c_size_t
     loaded.onnx_iron_aie_name.restype = loaded.onnx_iron_aie_signature.restype = ctypes.c_char_p
     indices = [ctypes.c_size_t(i) for i in range(loaded.onnx_iron_aie_count())]
     names = [loaded.onnx_iron_aie_name(i).decode() for i in indices]
     signatures = [loaded.onnx_iron_aie_signature(i).decode() for i in indices]
     return KernelLibrary(
-        target,
+        generation,
         dict(zip(names, signatures, strict=True)),
         loaded,
         {name: i for i, name in enumerate(names)},

@@ -151,4 +151,8 @@ const char* onnx_iron_kernel_names(void) {
   return names.c_str();
 }
 
-const char* onnx_iron_cpu_path(void) { return onnx_iron::loops().name; }
+const char* onnx_iron_cpu_path(void) {
+  const char* name = nullptr;
+  onnx_iron::guarded(nullptr, 0, [&] { name = onnx_iron::loops().name; });
+  return name;
+}

@@ -46,7 +46,8 @@ ONNX_IRON_EXPORT void onnx_iron_kernel_destroy(void* kernel);
 // Separated by newlines.
 ONNX_IRON_EXPORT const char* onnx_iron_kernel_names(void);
 
-// "avx2" or "portable": the instruction set that the loops use.
+// "avx512", "avx2" or "portable": the instruction set that the loops use. Null where the
+// environment variable ONNX_IRON_CPU names none that this CPU runs.
 ONNX_IRON_EXPORT const char* onnx_iron_cpu_path(void);
 
 #ifdef __cplusplus

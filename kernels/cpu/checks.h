@@ -2,9 +2,9 @@
 #pragma once
 
 #include <algorithm>
-#include <initializer_list>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "kernels/cpu/kernel.h"
 
@@ -39,7 +39,7 @@ void check_inputs(const Node& node, size_t least, size_t most);
 // The same, and it has `outputs` outputs.
 void check_counts(const Node& node, size_t least, size_t most, size_t outputs = 1);
 void check_dtype(const Node& node, const char* name, const Operand& operand,
-                 std::initializer_list<DType> allowed);
+                 const std::vector<DType>& allowed);
 // The dtype T: float32 or bfloat16.
 void check_real(const Node& node, const char* name, const Operand& operand);
 void check_same_dtype(const Node& node, const char* name, const Operand& operand, const char* other,
@@ -54,7 +54,7 @@ void check_scalar(const Node& node, const char* name, const Operand& operand);
 int64_t axis_of(const Node& node, int64_t axis, size_t rank);
 // The attribute `name`, one of the values allowed.
 std::string choice_of(const Node& node, const char* name, const std::string& otherwise,
-                      std::initializer_list<const char*> allowed);
+                      const std::vector<std::string>& allowed);
 bool flag_of(const Node& node, const char* name, bool otherwise);
 
 // The shape that two broadcast to; fails where they do not.

@@ -133,7 +133,8 @@ std::vector<int64_t> Attributes::integers(std::string_view name,
 }
 
 Registration::Registration(const char* op, Factory factory, ShapeRule shapes) {
-  registry()[op] = {factory, shapes};
+  if (registry().try_emplace(op, Entry{factory, shapes}).second) return;
+  throw std::logic_error(text("two CPU kernels are registered as ", op));
 }
 
 std::unique_ptr<Kernel> make_kernel(const Node& node) {
@@ -205,12 +206,12 @@ void check_counts(const Node& node, size_t least, size_t most, size_t outputs) {
 }
 
 void check_dtype(const Node& node, const char* name, const Operand& operand,
-                 std::initializer_list<DType> allowed) {
+                 const std::vector<DType>& allowed) {
   if (std::find(allowed.begin(), allowed.end(), operand.dtype) != allowed.end()) return;
   std::string expected;
-  for (const DType* dtype = allowed.begin(); dtype != allowed.end(); ++dtype) {
-    if (dtype != allowed.begin()) expected += dtype + 1 == allowed.end() ? " or " : ", ";
-    expected += text_of(*dtype);
+  for (size_t i = 0; i < allowed.size(); ++i) {
+    if (i > 0) expected += i + 1 == allowed.size() ? " or " : ", ";
+    expected += text_of(allowed[i]);
   }
   fail(node, name, " is ", text_of(operand.dtype), ", expected ", expected);
 }
@@ -245,13 +246,13 @@ int64_t axis_of(const Node& node, int64_t axis, size_t rank) {
 }
 
 std::string choice_of(const Node& node, const char* name, const std::string& otherwise,
-                      std::initializer_list<const char*> allowed) {
+                      const std::vector<std::string>& allowed) {
   const std::string value = node.attributes.text(name, otherwise);
   std::string expected;
-  for (const char* const* choice = allowed.begin(); choice != allowed.end(); ++choice) {
-    if (value == *choice) return value;
-    if (choice != allowed.begin()) expected += choice + 1 == allowed.end() ? " or " : ", ";
-    expected += text("'", *choice, "'");
+  for (size_t i = 0; i < allowed.size(); ++i) {
+    if (value == allowed[i]) return value;
+    if (i > 0) expected += i + 1 == allowed.size() ? " or " : ", ";
+    expected += text("'", allowed[i], "'");
   }
   fail(node, name, " is '", value, "', expected ", expected);
 }

@@ -123,6 +123,7 @@ std::vector<Operand> infer_outputs(const Node& node);
 std::vector<std::string> kernel_names();
 
 // Registration: each kernel file ends with `static const Registration r("RMSNorm", make_rms_norm);`
+// A second one of the same op ends the process as the library is loaded.
 using Factory = std::unique_ptr<Kernel> (*)(const Node& node);
 // The outputs' shapes; without a rule, one output as the first input.
 using ShapeRule = std::vector<Shape> (*)(const Node& node);

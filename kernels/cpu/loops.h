@@ -3,28 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
+#include "kernels/cpu/functions.h"
 #include "kernels/cpu/kernel.h"
 
 namespace onnx_iron {
-
-enum class BinaryOp { kAdd, kSub, kMul, kDiv, kMax, kMin };
-
-enum class UnaryOp {
-  kIdentity,
-  kNeg,
-  kAbs,
-  kRelu,
-  kSqrt,
-  kReciprocal,
-  kExp,
-  kErf,
-  kSigmoid,
-  kTanh,
-  kSiLU,
-  kGELU,
-  kGELUTanh,
-};
 
 // GEMM works on groups of this many rows of A, each group interleaved 8 elements at a time.
 inline constexpr int64_t kGroupRows = 3;
@@ -64,11 +48,6 @@ struct TypedLoops {
   void (*widen)(const void* x, float* out, int64_t n);
   void (*narrow)(const float* x, void* out, int64_t n);
 
-  // out[i] = op(a[i], b[i]); a_one: a has one element, for all i.
-  void (*binary)(BinaryOp op, const void* a, bool a_one, const void* b, bool b_one, void* out,
-                 int64_t n);
-  void (*unary)(UnaryOp op, const void* x, void* out, int64_t n);
-
   // Over rows of `width`; weight may be null.
   void (*rms_norm)(const void* x, const void* weight, void* out, int64_t rows, int64_t width,
                    float epsilon);
@@ -86,21 +65,22 @@ struct TypedLoops {
                         const void* bias, void* y, int64_t begin, int64_t end, int64_t first,
                         int64_t last);
 
+  // An epilogue works on the float32 sums, before they are rounded; null: there is none.
   // out[n] = epilogue(w[n] . x) for rows begin..end-1 of w (N, K). x is padded with zeros.
   void (*gemv)(const void* w, const float* x, void* out, int64_t k, int64_t begin, int64_t end,
-               UnaryOp epilogue);
+               UnaryLoop epilogue);
   // Interleaves the rows of a (M, K) into groups begin..end-1.
   void (*pack)(const void* a, float* packed, int64_t m, int64_t k, int64_t begin, int64_t end);
   // A tile of out (M, N): groups group..group_end-1 of packed rows, rows column.. of b (N, K).
   void (*gemm)(const float* packed, const void* b, void* out, int64_t m, int64_t n, int64_t k,
-               int64_t group, int64_t group_end, int64_t column, UnaryOp epilogue);
+               int64_t group, int64_t group_end, int64_t column, UnaryLoop epilogue);
 
   // With b as (K, N): a row of out, columns begin..end-1 ...
   void (*gemv_row_major)(const float* x, const void* b, void* out, int64_t n, int64_t k,
-                         int64_t begin, int64_t end, UnaryOp epilogue);
+                         int64_t begin, int64_t end, UnaryLoop epilogue);
   // ... or a tile of it. a is (M, K) in float32.
   void (*gemm_row_major)(const float* a, const void* b, void* out, int64_t n, int64_t k,
-                         int64_t row, int64_t row_end, int64_t column, UnaryOp epilogue);
+                         int64_t row, int64_t row_end, int64_t column, UnaryLoop epilogue);
 
   // For each of up to kAttentionRows query rows (padded(D) apart), over its first counts[r] keys of
   // the chunk: a record of the values' sums weighted by exp(score - largest), then that largest
@@ -120,12 +100,22 @@ struct Loops {
   TypedLoops float32;
   TypedLoops bfloat16;
   FloatLoops floats;
+  // One for each file of functions/.
+  const FunctionFile* const* functions;
+  size_t function_files;
 
   const TypedLoops& of(DType dtype) const { return dtype == DType::kBFloat16 ? bfloat16 : float32; }
 };
 
-// The table for this CPU. The environment variable ONNX_IRON_CPU=portable, read once, forces the
-// one that every CPU can run.
+// The table for this CPU: the best that it has. The environment variable ONNX_IRON_CPU, read once,
+// names another. Throws std::runtime_error where it names none, or one that this CPU cannot run.
 const Loops& loops();
+
+// The table that every CPU can run.
+const Loops& portable_loops();
+
+// The functions of one operand in a table, and of two.
+std::vector<const UnaryFunction*> unary_functions(const Loops& loops);
+std::vector<const BinaryFunction*> binary_functions(const Loops& loops);
 
 }  // namespace onnx_iron

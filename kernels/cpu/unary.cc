@@ -1,4 +1,6 @@
-// Functions of one operand, element by element.
+// The functions of one operand, each with its op, as functions/ gives them.
+#include <set>
+
 #include "kernels/cpu/checks.h"
 #include "kernels/cpu/kernel.h"
 #include "kernels/cpu/loops.h"
@@ -10,29 +12,30 @@ namespace {
 
 class Unary : public Kernel {
  public:
-  Unary(UnaryOp op, DType dtype, int64_t count)
-      : op_(op), loops_(loops().of(dtype)), size_(size_of(dtype)), count_(count) {}
+  Unary(const UnaryFunction& function, DType dtype, int64_t count)
+      : loop_(dtype == DType::kBFloat16 ? function.bfloat16 : function.float32),
+        // Transcendental functions are worth a task earlier.
+        grain_(function.exact != nullptr ? kLightGrain / 4 : kLightGrain),
+        size_(size_of(dtype)),
+        count_(count) {}
 
   void run(const Buffers& buffers, Threads& threads) const override {
     const char* x = static_cast<const char*>(buffers.inputs[0]);
     char* out = static_cast<char*>(buffers.outputs[0]);
-    // Transcendental functions are worth a task earlier.
-    const int64_t grain = has_table(op_) ? kLightGrain / 4 : kLightGrain;
-    parallel_ranges(threads, count_, grain, 64, [&](int64_t begin, int64_t end) {
-      loops_.unary(op_, x + begin * size_, out + begin * size_, end - begin);
+    parallel_ranges(threads, count_, grain_, 64, [&](int64_t begin, int64_t end) {
+      loop_(x + begin * size_, out + begin * size_, end - begin);
     });
   }
 
  private:
-  UnaryOp op_;
-  const TypedLoops& loops_;
-  int64_t size_;
-  int64_t count_;
+  UnaryLoop loop_;
+  int64_t grain_, size_, count_;
 };
 
 class Table : public Kernel {
  public:
-  Table(UnaryOp op, int64_t count) : table_(table_of(op)), count_(count) {}
+  Table(const UnaryFunction& function, int64_t count)
+      : table_(table_of(function)), count_(count) {}
 
   void run(const Buffers& buffers, Threads& threads) const override {
     const bf16* x = static_cast<const bf16*>(buffers.inputs[0]);
@@ -48,34 +51,44 @@ class Table : public Kernel {
   int64_t count_;
 };
 
-template <UnaryOp op>
+// The function that a node means: its op's only one, or the one that an attribute chooses; the first
+// where the node has no such attribute.
+const UnaryFunction& function_of(const Node& node) {
+  std::vector<const UnaryFunction*> found;
+  std::vector<std::string> choices;
+  for (const UnaryFunction* function : unary_functions(loops())) {
+    if (node.op != function->name) continue;
+    found.push_back(function);
+    if (function->choice != nullptr) choices.push_back(function->choice);
+  }
+  if (choices.empty()) return *found[0];
+  const std::string chosen = choice_of(node, found[0]->attribute, choices[0], choices);
+  return *found[std::find(choices.begin(), choices.end(), chosen) - choices.begin()];
+}
+
 std::unique_ptr<Kernel> make_unary(const Node& node) {
   check_counts(node, 1, 1);
   const Operand &x = node.inputs[0], &out = node.outputs[0];
   check_real(node, "x", x);
   check_same_dtype(node, "out", out, "x", x);
   check_shape(node, "out", out, x.shape, " (as x)");
+  const UnaryFunction& function = function_of(node);
   const int64_t count = element_count(x.shape);
-  if (x.dtype == DType::kBFloat16 && has_table(op)) return std::make_unique<Table>(op, count);
-  return std::make_unique<Unary>(op, x.dtype, count);
+  if (x.dtype == DType::kBFloat16 && function.exact != nullptr) {
+    return std::make_unique<Table>(function, count);
+  }
+  return std::make_unique<Unary>(function, x.dtype, count);
 }
 
-std::unique_ptr<Kernel> make_gelu(const Node& node) {
-  const bool tanh = choice_of(node, "approximate", "none", {"none", "tanh"}) == "tanh";
-  return tanh ? make_unary<UnaryOp::kGELUTanh>(node) : make_unary<UnaryOp::kGELU>(node);
-}
-
-const Registration kSiLU("SiLU", make_unary<UnaryOp::kSiLU>);
-const Registration kGELU("GELU", make_gelu);
-const Registration kSigmoid("Sigmoid", make_unary<UnaryOp::kSigmoid>);
-const Registration kTanh("Tanh", make_unary<UnaryOp::kTanh>);
-const Registration kRelu("Relu", make_unary<UnaryOp::kRelu>);
-const Registration kSqrt("Sqrt", make_unary<UnaryOp::kSqrt>);
-const Registration kExp("Exp", make_unary<UnaryOp::kExp>);
-const Registration kErf("Erf", make_unary<UnaryOp::kErf>);
-const Registration kNeg("Neg", make_unary<UnaryOp::kNeg>);
-const Registration kReciprocal("Reciprocal", make_unary<UnaryOp::kReciprocal>);
-const Registration kAbs("Abs", make_unary<UnaryOp::kAbs>);
+const bool kRegistered = [] {
+  std::set<std::string> ops;
+  for (const UnaryFunction* function : unary_functions(portable_loops())) {
+    // Further functions of an op come with the choice that means them.
+    const bool first = ops.insert(function->name).second;
+    if (first || function->choice == nullptr) Registration(function->name, make_unary);
+  }
+  return true;
+}();
 
 }  // namespace
 }  // namespace onnx_iron

@@ -1,14 +1,10 @@
-"""Designs: how each operator's data moves through the NPU's columns, as data."""
+"""Designs: how each operator's data moves through the NPU's columns, as data.
 
-import importlib
-import pkgutil
+An operator's design is the function ``design`` in the file that the operator names (``Op.file``).
+"""
 
 from onnx_iron.kernels.designs.design import Design, Refusal
-from onnx_iron.kernels.designs.device import Device
-from onnx_iron.kernels.designs.request import MAKERS, design_for
+from onnx_iron.kernels.designs.request import design_for, maker_of
+from onnx_iron.kernels.designs.target import Target
 
-# Importing a module enters the designs that it makes; a new file needs no entry anywhere.
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
-
-__all__ = ["MAKERS", "Design", "Device", "Refusal", "design_for"]
+__all__ = ["Design", "Refusal", "Target", "design_for", "maker_of"]

@@ -15,16 +15,15 @@ from onnx_iron.kernels.designs.design import (
     Term,
     Transfer,
 )
-from onnx_iron.kernels.designs.request import Request, first_that_fits, makes
-from onnx_iron.kernels.designs.split import Split
+from onnx_iron.kernels.designs.request import Request, first_that_fits
+from onnx_iron.kernels.designs.tiling import Split
 
 _CAUSAL, _POSITION, _KV_ROWS = 1, 2, 4  # the kernel's flags
 _QUERY_ROWS = 8  # at the most, at once
 _ENTRIES = 64  # of the cache, at the most
 
 
-@makes("Attention")
-def attention(request: Request) -> Design:
+def design(request: Request) -> Design:
     """Loops: over key heads, split over the columns, over blocks of query rows, over the cache.
 
     A tile of the cache has the keys of its entries, then their values. The whole cache moves, seen
@@ -47,13 +46,13 @@ def attention(request: Request) -> Design:
 
 
 def _design(request: Request, queries: Split, cache: Split) -> Design:
-    device = request.device
+    target = request.target
     _, all_heads, dim = request.shape("query")
     entries, groups, value_dim = request.shape("value")
     heads, attributes = all_heads // groups, request.op.attributes()
     rows = queries.tile * heads
     over = Split(groups, 1)
-    group, first_row = over.start(0, 3, device.columns), queries.start(1, 3)
+    group, first_row = over.start(0, 3, target.columns), queries.start(1, 3)
     first = cache.start(2, 3)
 
     flags = _CAUSAL if attributes["is_causal"] else 0
@@ -75,12 +74,12 @@ def _design(request: Request, queries: Split, cache: Split) -> Design:
     result = _heads("y", queries.tile, all_heads, heads, value_dim, first_row, group)
     return Design(
         name=request.op.stem,
-        device=device,
+        target=target,
         buffers=(
             *request.inputs("query", "key", "value", "position", "kv_rows"),
             *request.outputs("y"),
         ),
-        columns=tuple((each, queries.blocks, cache.blocks) for each in over.over(device.columns)),
+        columns=tuple((each, queries.blocks, cache.blocks) for each in over.over(target.columns)),
         streams=(
             Stream(
                 "query", Direction.IN, 2, "bfloat16", rows * dim + 2 * words, tuple(asked), depth=1

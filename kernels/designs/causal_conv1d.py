@@ -15,24 +15,23 @@ from onnx_iron.kernels.designs.design import (
     Term,
     Transfer,
 )
-from onnx_iron.kernels.designs.request import RefusedError, Request, first_that_fits, makes
-from onnx_iron.kernels.designs.split import Split, best_split
+from onnx_iron.kernels.designs.request import RefusedError, Request, first_that_fits
+from onnx_iron.kernels.designs.tiling import Split, best_split
 
 _BIAS, _SILU, _ROWS = 1, 2, 4  # the kernel's flags
 _CHANNELS = 256  # of a tile at the most
 _TILE_ROWS = 16
 
 
-@makes("CausalConv1d")
-def causal_conv1d(request: Request) -> Design:
+def design(request: Request) -> Design:
     """Loops: over sequences, over blocks of channels, over blocks of rows."""
     taps = request.shape("taps")[0]
     if not 2 <= taps <= 8:
         raise RefusedError(f"{taps} taps; the kernel takes 2 to 8")
     channels = request.shape("x")[-1]
-    if channels < request.device.lanes or channels % 2:
+    if channels < request.target.lanes or channels % 2:
         raise RefusedError(
-            f"{channels} channels; it takes an even number, a vector of {request.device.lanes} "
+            f"{channels} channels; it takes an even number, a vector of {request.target.lanes} "
             "lanes at the least"
         )
 
@@ -46,24 +45,24 @@ def causal_conv1d(request: Request) -> Design:
 
 
 def _channels(request: Request) -> Split:
-    device, channels = request.device, request.shape("x")[-1]
-    if channels % device.lanes:
-        whole = channels // device.lanes * device.lanes
-        spread = -(-channels // device.columns // device.lanes) * device.lanes
-        return Split(channels, max(device.lanes, min(_CHANNELS, spread, whole)))
-    vectors = best_split(channels // device.lanes, _CHANNELS // device.lanes, device.columns)
-    return Split(channels, vectors.tile * device.lanes)
+    target, channels = request.target, request.shape("x")[-1]
+    if channels % target.lanes:
+        whole = channels // target.lanes * target.lanes
+        spread = -(-channels // target.columns // target.lanes) * target.lanes
+        return Split(channels, max(target.lanes, min(_CHANNELS, spread, whole)))
+    vectors = best_split(channels // target.lanes, _CHANNELS // target.lanes, target.columns)
+    return Split(channels, vectors.tile * target.lanes)
 
 
 def _design(request: Request, most_rows: int) -> Design:
-    device = request.device
+    target = request.target
     *batch, length, channels = request.shape("x")
     sequences = batch[0] if batch else 1
     taps = request.shape("taps")[0]
     split, rows = _channels(request), best_split(length, most_rows)
     width, tile_rows = split.tile, rows.tile
     sequence = Index(Affine(loops=(1, 0, 0)))
-    channel = Term(1, split.start(1, 3, device.columns))
+    channel = Term(1, split.start(1, 3, target.columns))
 
     def matrix(name: str, count: int, *terms: Term) -> Transfer:
         return Transfer(name, (count, width), (channels, 1), (channel, *terms))
@@ -89,12 +88,12 @@ def _design(request: Request, most_rows: int) -> Design:
 
     return Design(
         name=request.op.stem,
-        device=device,
+        target=target,
         buffers=(
             *request.inputs("x", "taps", "state", "bias", "rows"),
             *request.outputs("y", "new_state"),
         ),
-        columns=tuple((sequences, steps, rows.blocks) for steps in split.over(device.columns)),
+        columns=tuple((sequences, steps, rows.blocks) for steps in split.over(target.columns)),
         streams=(
             tile("x", Direction.IN),
             Stream("parameters", Direction.IN, 2, "bfloat16", size, tuple(parameters), depth=1),

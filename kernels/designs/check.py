@@ -1,9 +1,9 @@
-"""Whether a design fits its device: memories, channels, and what the DMA engines can address."""
+"""Whether a design fits its target: memories, channels, and what the DMA engines can address."""
 
 from __future__ import annotations
 
 from onnx_iron.kernels.designs.design import Design, Direction, Index, Refusal, Stream, Term
-from onnx_iron.kernels.designs.device import (
+from onnx_iron.kernels.designs.target import (
     CHANNELS,
     CORE_BYTES,
     MEMORY_TILE_BYTES,
@@ -18,7 +18,7 @@ _ALIGNMENT = 64
 
 
 def checked(design: Design) -> Design | Refusal:
-    """The design, or a refusal where it does not fit its device."""
+    """The design, or a refusal where it does not fit its target."""
     reason = (
         _structure(design) or _core_memory(design) or _memory_tiles(design) or _addresses(design)
     )
@@ -51,9 +51,9 @@ def _core_streams(design: Design) -> list[Stream]:
 
 
 def _structure(design: Design) -> str | None:
-    if not 1 <= len(design.columns) <= design.device.columns:
+    if not 1 <= len(design.columns) <= design.target.columns:
         return (
-            f"{len(design.columns)} columns, of which {design.device} has {design.device.columns}"
+            f"{len(design.columns)} columns, of which {design.target} has {design.target.columns}"
         )
     loops = len(design.columns[0])
     for stream in design.streams:

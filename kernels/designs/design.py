@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from onnx_iron.dtypes import as_dtype
-from onnx_iron.kernels.designs.device import Device
+from onnx_iron.kernels.designs.target import Target
 
 
-class Role(StrEnum):
-    """What a buffer is to a design. All of an output is written; of a state, a part."""
+class Access(StrEnum):
+    """What a design does with a buffer: reads it, writes all of it, or writes a part of it."""
 
-    INPUT = "input"
-    OUTPUT = "output"
-    STATE = "state"
+    READ = "read"
+    WRITE = "write"
+    UPDATE = "update"
 
 
 class Direction(StrEnum):
@@ -34,13 +34,13 @@ class Direction(StrEnum):
 
 
 @dataclass(frozen=True)
-class Buffer:
+class Port:
     """An argument of the design, in the host's memory."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
-    role: Role
+    access: Access
 
     @property
     def size(self) -> int:
@@ -52,7 +52,7 @@ class Buffer:
 
 
 @dataclass(frozen=True)
-class Value:
+class Scalar:
     """A per-call integer that addresses depend on: ``low <= value <= high``."""
 
     name: str
@@ -191,36 +191,18 @@ class Design:
     """
 
     name: str
-    device: Device
-    buffers: tuple[Buffer, ...]
+    target: Target
+    buffers: tuple[Port, ...]
     columns: tuple[tuple[int, ...], ...]
     streams: tuple[Stream, ...]
     calls: tuple[Call, ...] = ()
     locals: tuple[Local, ...] = ()
-    values: tuple[Value, ...] = ()
+    values: tuple[Scalar, ...] = ()
     in_place: tuple[tuple[str, str], ...] = ()
     idle: str | None = None
 
-    def buffer(self, name: str) -> Buffer:
+    def buffer(self, name: str) -> Port:
         return next(b for b in self.buffers if b.name == name)
-
-    def to_json(self) -> dict[str, Any]:
-        """The design in JSON's types; ``from_json`` reads it."""
-        encoded = _encode(self)
-        assert isinstance(encoded, dict)
-        return encoded
-
-    @staticmethod
-    def from_json(encoded: Mapping[str, Any]) -> Design:
-        """The design that ``to_json`` wrote.
-
-        Raises:
-            ValueError: something else.
-        """
-        decoded = _decode(encoded)
-        if not isinstance(decoded, Design):
-            raise ValueError(f"a design is expected, not a {type(decoded).__name__}")
-        return decoded
 
 
 @dataclass(frozen=True)
@@ -228,43 +210,3 @@ class Refusal:
     """Why there is no design."""
 
     reason: str
-
-
-_CLASSES: dict[str, Any] = {
-    cls.__name__: cls
-    for cls in (Affine, Buffer, Call, Design, Index, Local, Stream, Term, Transfer, Value)
-}
-_ENUMS = {"device": Device, "direction": Direction, "role": Role}
-
-
-def _encode(part: Any) -> Any:
-    """Dataclasses as objects that name their class and leave out what is the default."""
-    if isinstance(part, tuple):
-        return [_encode(item) for item in part]
-    if type(part).__name__ not in _CLASSES:
-        return part.value if isinstance(part, StrEnum) else part
-    fields = {
-        name: getattr(part, name)
-        for name, field in type(part).__dataclass_fields__.items()
-        if getattr(part, name) != field.default
-    }
-    return {"class": type(part).__name__} | {name: _encode(v) for name, v in fields.items()}
-
-
-def _decode(part: Any) -> Any:
-    if isinstance(part, list):
-        return tuple(_decode(item) for item in part)
-    if not isinstance(part, Mapping):
-        return part
-    name = part.get("class")
-    if name not in _CLASSES:
-        raise ValueError(f"class {name!r} is none of {sorted(_CLASSES)}")
-    fields = {
-        key: _ENUMS[key](item) if key in _ENUMS else _decode(item)
-        for key, item in part.items()
-        if key != "class"
-    }
-    unknown = sorted(set(fields) - set(_CLASSES[name].__dataclass_fields__))
-    if unknown:
-        raise ValueError(f"{name} has no {unknown[0]!r}")
-    return _CLASSES[name](**fields)

@@ -83,10 +83,10 @@ class Decoder {
     if (in_.number() != kMagic) Reader::fail();
     Design d;
     d.name = in_.text();
-    d.buffers = in_.many([this] { return buffer(); });
+    d.buffers = in_.many([this] { return port(); });
     buffers_ = d.buffers.size();
     d.values = in_.many([this] {
-      Value v;
+      Scalar v;
       v.name = in_.text();
       v.low = in_.number();
       v.high = in_.number();
@@ -156,13 +156,13 @@ class Decoder {
     return t;
   }
 
-  Buffer buffer() {
-    Buffer b;
-    b.name = in_.text();
-    b.item_bytes = in_.number();
-    b.elements = in_.number();
-    b.role = static_cast<Role>(in_.below(3));
-    return b;
+  Port port() {
+    Port p;
+    p.name = in_.text();
+    p.item_bytes = in_.number();
+    p.elements = in_.number();
+    p.access = static_cast<Access>(in_.below(3));
+    return p;
   }
 
   Stream stream() {
@@ -180,18 +180,18 @@ class Decoder {
 
   Argument argument() {
     Argument a;
-    a.kind = static_cast<Argument::Kind>(in_.below(4));
-    switch (a.kind) {
-      case Argument::Kind::kTile:
+    a.form = static_cast<Argument::Form>(in_.below(4));
+    switch (a.form) {
+      case Argument::Form::kTile:
         a.number = in_.below(tiles_);
         break;
-      case Argument::Kind::kIndex:
+      case Argument::Form::kIndex:
         a.index = index();
         break;
-      case Argument::Kind::kInteger:
+      case Argument::Form::kInteger:
         a.number = in_.number();
         break;
-      case Argument::Kind::kReal:
+      case Argument::Form::kReal:
         a.real = in_.real();
         break;
     }

@@ -35,13 +35,13 @@ struct Transfer {
   std::vector<Term> terms;
 };
 
-enum class Role : int64_t { kInput, kOutput, kState };
+enum class Access : int64_t { kRead, kWrite, kUpdate };
 
-struct Buffer {
+struct Port {
   std::string name;
   int64_t item_bytes;
   int64_t elements;
-  Role role;
+  Access access;
 };
 
 struct Stream {
@@ -64,7 +64,7 @@ struct Local {
 
 struct Argument {
   // Streams are numbered first, then locals.
-  enum class Kind : int64_t { kTile, kIndex, kInteger, kReal } kind;
+  enum class Form : int64_t { kTile, kIndex, kInteger, kReal } form;
   int64_t number = 0;  // of the tile, or the integer
   double real = 0;
   Index index;
@@ -77,15 +77,15 @@ struct Call {
   std::vector<Argument> arguments;
 };
 
-struct Value {
+struct Scalar {
   std::string name;
   int64_t low, high;
 };
 
 struct Design {
   std::string name;
-  std::vector<Buffer> buffers;
-  std::vector<Value> values;
+  std::vector<Port> buffers;
+  std::vector<Scalar> values;
   std::vector<std::vector<int64_t>> columns;
   std::vector<Stream> streams;
   std::vector<Local> locals;

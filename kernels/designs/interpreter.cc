@@ -1,132 +1,18 @@
 #include "interpreter.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cstring>
 #include <exception>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <stdexcept>
 
 #include "flat_design.h"
+#include "host_kernels.h"
+#include "tile.h"
 
 namespace onnx_iron::designs {
 namespace {
-
-union Slot {
-  void* pointer;
-  int32_t integer;
-  float real;
-};
-
-// As kernels/aie/host lays it out.
-struct Region {
-  const std::byte* begin;
-  size_t bytes;
-  bool writable;
-};
-
-// A host library of kernels, loaded once and kept.
-class Kernels {
- public:
-  struct Kernel {
-    size_t index;
-    std::string signature;
-  };
-
-  static const Kernels& at(const char* path) {
-    static std::mutex mutex;
-    static std::map<std::string, std::unique_ptr<Kernels>> loaded;
-    const std::lock_guard lock(mutex);
-    std::unique_ptr<Kernels>& kernels = loaded[path];
-    if (!kernels) kernels.reset(new Kernels(path));
-    return *kernels;
-  }
-
-  const Kernel& find(const std::string& name) const {
-    const auto found = by_name_.find(name);
-    if (found == by_name_.end()) throw std::invalid_argument("no kernel " + name);
-    return found->second;
-  }
-
-  void call(const Kernel& kernel, std::span<const Slot> slots,
-            std::span<const Region> regions) const {
-    char error[512];
-    if (call_(kernel.index, slots.data(), regions.data(), regions.size(), error, sizeof(error))) {
-      throw std::out_of_range(error);
-    }
-  }
-
- private:
-  explicit Kernels(const char* path) {
-    void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) throw std::runtime_error(dlerror());
-    const auto count = symbol<size_t (*)()>(library, "onnx_iron_aie_count");
-    const auto name = symbol<const char* (*)(size_t)>(library, "onnx_iron_aie_name");
-    const auto signature = symbol<const char* (*)(size_t)>(library, "onnx_iron_aie_signature");
-    call_ = symbol<decltype(call_)>(library, "onnx_iron_aie_call");
-    for (size_t i = 0; i < count(); ++i) by_name_[name(i)] = {i, signature(i)};
-  }
-
-  template <typename F>
-  static F symbol(void* library, const char* name) {
-    void* found = dlsym(library, name);
-    if (found == nullptr) throw std::runtime_error(std::string("no symbol ") + name);
-    return reinterpret_cast<F>(found);
-  }
-
-  int (*call_)(size_t, const Slot*, const Region*, size_t, char*, size_t);
-  std::map<std::string, Kernel> by_name_;
-};
-
-// A tile or a local in a core's memory: aligned, between guards that nobody may touch.
-class Tile {
- public:
-  Tile(size_t bytes, uint8_t poison) : bytes_(bytes), room_(bytes + 3 * kGuard, kGuardByte) {
-    const auto address = reinterpret_cast<uintptr_t>(room_.data()) + kGuard;
-    start_ = kGuard + (kGuard - address % kGuard) % kGuard;
-    fill(poison);
-  }
-
-  std::byte* data() { return reinterpret_cast<std::byte*>(room_.data() + start_); }
-  size_t bytes() const { return bytes_; }
-  void fill(uint8_t poison) { std::memset(data(), poison, bytes_); }
-
-  bool intact() const {
-    const auto clean = [](uint8_t byte) { return byte == kGuardByte; };
-    const auto begin = room_.begin() + static_cast<std::ptrdiff_t>(start_);
-    return std::all_of(room_.begin(), begin, clean) &&
-           std::all_of(begin + static_cast<std::ptrdiff_t>(bytes_), room_.end(), clean);
-  }
-
- private:
-  static constexpr size_t kGuard = 64;
-  static constexpr uint8_t kGuardByte = 0xa5;
-  size_t bytes_;
-  std::vector<uint8_t> room_;
-  size_t start_;
-};
-
-// A walk over elements: calls visit(element, count) for each run of neighbours, in order.
-template <typename Visit>
-void walk(std::span<const int64_t> sizes, std::span<const int64_t> strides, int64_t offset,
-          Visit&& visit) {
-  if (sizes.size() == 1 && strides[0] == 1) {
-    visit(offset, sizes[0]);
-  } else {
-    for (int64_t i = 0; i < sizes[0]; ++i) {
-      const int64_t at = offset + i * strides[0];
-      if (sizes.size() == 1) {
-        visit(at, int64_t{1});
-      } else {
-        walk(sizes.subspan(1), strides.subspan(1), at, visit);
-      }
-    }
-  }
-}
 
 class Run {
  public:
@@ -134,21 +20,21 @@ class Run {
       const int32_t* values, uint8_t poison)
       : design_(design), kernels_(kernels), values_(values), poison_(poison) {
     for (size_t i = 0; i < design.values.size(); ++i) {
-      const Value& value = design.values[i];
+      const Scalar& value = design.values[i];
       if (values[i] < value.low || values[i] > value.high) {
         throw std::out_of_range(value.name + " is " + std::to_string(values[i]) + ", expected " +
                                 std::to_string(value.low) + ".." + std::to_string(value.high));
       }
     }
     for (size_t i = 0; i < design.buffers.size(); ++i) {
-      const Buffer& buffer = design.buffers[i];
+      const Port& buffer = design.buffers[i];
       const auto expected = static_cast<size_t>(buffer.elements * buffer.item_bytes);
       if (sizes[i] != expected) {
         throw std::invalid_argument("buffer " + buffer.name + " has " + std::to_string(sizes[i]) +
                                     " bytes, expected " + std::to_string(expected));
       }
       buffers_.push_back(static_cast<std::byte*>(buffers[i]));
-      written_.emplace_back(buffer.role == Role::kOutput ? buffer.elements : 0, false);
+      written_.emplace_back(buffer.access == Access::kWrite ? buffer.elements : 0, false);
     }
     for (const Call& call : design.calls) resolve(call);
   }
@@ -182,15 +68,15 @@ class Run {
     bool fits = kernel.signature.size() == call.arguments.size();
     for (size_t i = 0; fits && i < call.arguments.size(); ++i) {
       const char letter = kernel.signature[i];
-      switch (call.arguments[i].kind) {
-        case Argument::Kind::kTile:
+      switch (call.arguments[i].form) {
+        case Argument::Form::kTile:
           fits = std::strchr("bBfF", letter) != nullptr;
           break;
-        case Argument::Kind::kIndex:
-        case Argument::Kind::kInteger:
+        case Argument::Form::kIndex:
+        case Argument::Form::kInteger:
           fits = letter == 'i';
           break;
-        case Argument::Kind::kReal:
+        case Argument::Form::kReal:
           fits = letter == 'r';
           break;
       }
@@ -249,7 +135,7 @@ class Run {
       const int64_t reach = (transfer.sizes[i] - 1) * transfer.strides[i];
       (reach < 0 ? first : last) += reach;
     }
-    const Buffer& buffer = design_.buffers[static_cast<size_t>(transfer.buffer)];
+    const Port& buffer = design_.buffers[static_cast<size_t>(transfer.buffer)];
     if (first < 0 || last >= buffer.elements) {
       throw std::out_of_range("stream " + stream.name + " of column " + std::to_string(column_) +
                               " goes over elements " + std::to_string(first) + ".." +
@@ -342,21 +228,21 @@ class Run {
     for (size_t i = 0; i < call.arguments.size(); ++i) {
       const Argument& argument = call.arguments[i];
       Slot slot{};
-      switch (argument.kind) {
-        case Argument::Kind::kTile: {
+      switch (argument.form) {
+        case Argument::Form::kTile: {
           Tile& tile = *tiles_[static_cast<size_t>(argument.number)];
           slot.pointer = tile.data();
           const bool writes = kernel.signature[i] == 'B' || kernel.signature[i] == 'F';
           regions.push_back({tile.data(), tile.bytes(), writes});
           break;
         }
-        case Argument::Kind::kIndex:
+        case Argument::Form::kIndex:
           slot.integer = static_cast<int32_t>(value(argument.index));
           break;
-        case Argument::Kind::kInteger:
+        case Argument::Form::kInteger:
           slot.integer = static_cast<int32_t>(argument.number);
           break;
-        case Argument::Kind::kReal:
+        case Argument::Form::kReal:
           slot.real = static_cast<float>(argument.real);
           break;
       }

@@ -13,13 +13,13 @@ import numpy as np
 from onnx_iron.dtypes import Array, as_dtype
 from onnx_iron.kernels.aie.build import interpreter_library, kernel_library
 from onnx_iron.kernels.designs.design import (
+    Access,
     Affine,
     Argument,
     Call,
     Design,
     Direction,
     Index,
-    Role,
     Stream,
     Transfer,
 )
@@ -48,14 +48,14 @@ def evaluate(
     """
     arrays = {
         b.name: inputs[b.name].copy()
-        if b.role is Role.STATE
+        if b.access is Access.UPDATE
         else inputs[b.name]
-        if b.role is Role.INPUT
+        if b.access is Access.READ
         else poisoned(b.shape, b.dtype)
         for b in design.buffers
     }
     run(design, arrays, values, poison=poison)
-    return {b.name: arrays[b.name] for b in design.buffers if b.role is not Role.INPUT}
+    return {b.name: arrays[b.name] for b in design.buffers if b.access is not Access.READ}
 
 
 def run(
@@ -95,7 +95,7 @@ def run(
     failed = _library().onnx_iron_run_design(
         encoded,
         ctypes.c_size_t(len(encoded)),
-        str(kernel_library(design.device.target)).encode(),
+        str(kernel_library(design.target.generation)).encode(),
         pointers,
         sizes,
         (ctypes.c_int32 * len(design.values))(*(given[v.name] for v in design.values)),
@@ -141,7 +141,7 @@ class _Encoder:
         self._text(design.name)
         for buffer in self._many(design.buffers):
             self._text(buffer.name)
-            self._numbers(buffer.item_bytes, buffer.size, list(Role).index(buffer.role))
+            self._numbers(buffer.item_bytes, buffer.size, list(Access).index(buffer.access))
         for value in self._many(design.values):
             self._text(value.name)
             self._numbers(value.low, value.high)

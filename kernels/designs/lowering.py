@@ -27,8 +27,8 @@ from onnx_iron.kernels.designs.design import (
     Local,
     Stream,
 )
-from onnx_iron.kernels.designs.device import STACK_BYTES, WORD, Device, shim_pattern
 from onnx_iron.kernels.designs.schedule import Descriptor, schedule
+from onnx_iron.kernels.designs.target import STACK_BYTES, WORD, Target, shim_pattern
 
 RELEASE = "1.4.0"
 _DIMENSIONS = 4  # of a shim's pattern, as fill and drain take it
@@ -96,7 +96,7 @@ class _Lowering:
 
         types = [_array(b.size, b.dtype) for b in design.buffers]
         runtime = self._iron.Runtime(sequence, [*types, *(handle for *_, handle in ends)])
-        device = {Device.NPU1: self._devices.NPU1, Device.NPU2: self._devices.NPU2}[design.device]
+        device = {Target.NPU1: self._devices.NPU1, Target.NPU2: self._devices.NPU2}[design.target]
         workers = [self._worker(c) for c in range(len(design.columns))] if design.calls else []
         return self._iron.Program(device(), runtime, workers=workers)
 

@@ -1,7 +1,10 @@
-"""What a design is asked for, and who makes it."""
+"""What a design is asked for, and who makes it: ``design`` of the file that the operator names."""
 
 from __future__ import annotations
 
+import functools
+import importlib
+import importlib.util
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -10,8 +13,8 @@ import numpy as np
 
 from onnx_iron.dtypes import BFLOAT16, Array
 from onnx_iron.kernels.designs.check import checked
-from onnx_iron.kernels.designs.design import Buffer, Design, Refusal, Role
-from onnx_iron.kernels.designs.device import Device
+from onnx_iron.kernels.designs.design import Access, Design, Port, Refusal
+from onnx_iron.kernels.designs.target import Target
 from onnx_iron.operators.base import Kind, Op, Shape, Spec
 
 
@@ -21,7 +24,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """An operator with its operands' shapes, for a device.
+    """An operator with its operands' shapes, for a target.
 
     Attributes:
         specs: of each input that is given, and of each output, by name.
@@ -29,7 +32,7 @@ class Request:
     """
 
     op: Op
-    device: Device
+    target: Target
     specs: Mapping[str, Spec]
     constants: Mapping[str, Array] = field(default_factory=dict)
 
@@ -42,45 +45,50 @@ class Request:
     def size(self, name: str) -> int:
         return int(np.prod(self.shape(name), dtype=np.int64))
 
-    def buffer(self, name: str, role: Role) -> Buffer:
+    def buffer(self, name: str, access: Access) -> Port:
         shape, dtype = self.specs[name]
-        return Buffer(name, dtype.name, shape, role)
+        return Port(name, dtype.name, shape, access)
 
-    def inputs(self, *names: str) -> tuple[Buffer, ...]:
+    def inputs(self, *names: str) -> tuple[Port, ...]:
         """The buffers of those inputs that are given."""
-        return tuple(self.buffer(name, Role.INPUT) for name in names if self.has(name))
+        return tuple(self.buffer(name, Access.READ) for name in names if self.has(name))
 
-    def outputs(self, *names: str) -> tuple[Buffer, ...]:
-        return tuple(self.buffer(name, Role.OUTPUT) for name in names)
+    def outputs(self, *names: str) -> tuple[Port, ...]:
+        return tuple(self.buffer(name, Access.WRITE) for name in names)
 
     def whole_vectors(self, what: str, length: int) -> None:
         """Refuse a length that is no whole number of vectors."""
-        if length % self.device.lanes:
-            raise RefusedError(f"{what} {length} is no multiple of {self.device.lanes} lanes")
+        if length % self.target.lanes:
+            raise RefusedError(f"{what} {length} is no multiple of {self.target.lanes} lanes")
 
 
 Maker: TypeAlias = Callable[[Request], Design]
 
-MAKERS: dict[str, Maker] = {}
+
+def maker_of(op: type[Op]) -> Maker | None:
+    """What makes an operator's designs, ``design`` in the file of its name; None where it has none.
+
+    An operator without is whole: its CPU kernel or its body runs it.
+    """
+    return _maker(op.file)
 
 
-def makes(*operators: str) -> Callable[[Maker], Maker]:
-    """Enters the function that makes these operators' designs."""
-
-    def enter(maker: Maker) -> Maker:
-        MAKERS.update(dict.fromkeys(operators, maker))
-        return maker
-
-    return enter
+@functools.cache
+def _maker(file: str) -> Maker | None:
+    name = f"{__package__}.{file}"
+    if importlib.util.find_spec(name) is None:
+        return None
+    maker: Maker | None = getattr(importlib.import_module(name), "design", None)
+    return maker
 
 
 def design_for(
     op: Op,
     specs: Sequence[Spec | None],
-    device: Device,
+    target: Target,
     constants: Mapping[str, Array] | None = None,
 ) -> Design | Refusal:
-    """The design that runs an operator on a device, or why there is none.
+    """The design that runs an operator on a target, or why there is none.
 
     Args:
         specs: shapes and dtypes of the inputs in order, None for one that is omitted.
@@ -95,8 +103,9 @@ def design_for(
         for declared, spec in zip(op.inputs, specs, strict=False)
         if spec is not None
     }
-    if op.name not in MAKERS:
-        return Refusal(f"{op.name} has no design")
+    maker = maker_of(type(op))
+    if maker is None:
+        return Refusal(f"{op.name} has no design: there is no kernels/designs/{op.file}.py")
     for declared in op.inputs:
         if declared.kind in (Kind.T, Kind.T_OR_FLOAT32) and declared.name in given:
             dtype = given[declared.name][1]
@@ -107,16 +116,16 @@ def design_for(
     if any(0 in spec[0] for spec in given.values()):
         return Refusal(f"{op.stem}: an operand without elements")
     request = Request(
-        op, device, {**given, **dict(zip(op.outputs, results, strict=True))}, constants or {}
+        op, target, {**given, **dict(zip(op.outputs, results, strict=True))}, constants or {}
     )
     try:
-        return checked(MAKERS[op.name](request))
+        return checked(maker(request))
     except RefusedError as refused:
         return Refusal(f"{op.stem}: {refused}")
 
 
 def first_that_fits(designs: Iterable[Design]) -> Design:
-    """The first of the designs that its device has room for; else the last, to be refused."""
+    """The first of the designs that its target has room for; else the last, to be refused."""
     last = None
     for design in designs:
         last = design

@@ -11,36 +11,35 @@ from onnx_iron.kernels.designs.design import (
     Term,
     Transfer,
 )
-from onnx_iron.kernels.designs.request import RefusedError, Request, makes
-from onnx_iron.kernels.designs.split import Split, best_split
+from onnx_iron.kernels.designs.request import RefusedError, Request
+from onnx_iron.kernels.designs.tiling import Split, best_split
 
 _TILE = 4096  # elements at the most
 _FREQUENCIES = 16  # that the kernel turns at once
 
 
-@makes("RoPE")
-def rope(request: Request) -> Design:
+def design(request: Request) -> Design:
     """Loops: over rows of angles, then over blocks of the rows that share one. The columns split
     whichever has enough.
     """
-    device, (total, width) = request.device, request.shape("x")
+    target, (total, width) = request.target, request.shape("x")
     if width % (2 * _FREQUENCIES):
         raise RefusedError(f"head_dim {width} is no multiple of {2 * _FREQUENCIES}")
     angles = Split(request.shape("angles")[0], 1)
     shared = total // angles.total
-    by_angle = angles.total >= device.columns
-    rows = best_split(shared, max(1, _TILE // width), 1 if by_angle else device.columns)
-    angle = angles.start(0, 2, device.columns if by_angle else 0)
-    row = rows.start(1, 2, 0 if by_angle else device.columns)
+    by_angle = angles.total >= target.columns
+    rows = best_split(shared, max(1, _TILE // width), 1 if by_angle else target.columns)
+    angle = angles.start(0, 2, target.columns if by_angle else 0)
+    row = rows.start(1, 2, 0 if by_angle else target.columns)
     columns = (
-        tuple((steps, rows.blocks) for steps in angles.over(device.columns))
+        tuple((steps, rows.blocks) for steps in angles.over(target.columns))
         if by_angle
-        else tuple((angles.total, steps) for steps in rows.over(device.columns))
+        else tuple((angles.total, steps) for steps in rows.over(target.columns))
     )
     kernel = "rope_interleaved_bf16" if request.op.attributes()["interleaved"] else "rope_bf16"
     return Design(
         name=request.op.stem,
-        device=device,
+        target=target,
         buffers=(*request.inputs("x", "angles"), *request.outputs("y")),
         columns=columns,
         streams=(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from onnx_iron.kernels.designs.design import Design, Direction, Stream, Transfer
-from onnx_iron.kernels.designs.device import UnaddressableError, shim_pattern
+from onnx_iron.kernels.designs.target import UnaddressableError, shim_pattern
 
 _QUEUE = 4  # descriptors that a channel takes before one is done
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,12 @@ import numpy as np
 
 from onnx_iron.dtypes import FLOATS, as_dtype
 from onnx_iron.export import weights as external
+from onnx_iron.export.folder import put_in_place, staged
+from onnx_iron.export.identity import check_others, identify, identify_export
 from onnx_iron.export.model import Options, build_model
 from onnx_iron.export.schemas import register_schemas
 from onnx_iron.export.weights import Progress
+from onnx_iron.graph.graph import Graph
 from onnx_iron.graph.handle import Weight
 from onnx_iron.graph.trace import Trace
 
@@ -47,7 +51,9 @@ def export(
     """Write a trace as ``path`` (an .onnx file), or several as ``path/<name>.onnx``.
 
     Several versions of a graph share one weights file. Weights are loaded and written one by one.
-    The bytes written depend on the traces alone.
+    The bytes written depend on the traces alone. An export that fails, or is interrupted, leaves
+    what was there before; one that is killed leaves that too, or models that don't open for want of
+    their weights. Another export to the same folder waits.
 
     Args:
         traces: one trace, or versions of a graph by name (a prefill chunk, a decode step).
@@ -61,37 +67,95 @@ def export(
         progress: called with bytes done, bytes in all and the name of what is written.
 
     Raises:
-        ValueError: an unknown dialect, no trace, or versions whose weights or states differ under
-            one name.
+        ValueError: an unknown dialect, no trace, a name that is no file's, metadata that is no
+            text, versions whose weights or states differ under one name, or another model in the
+            folder that uses the weights file.
+        TypeError: something that is no trace.
+        OSError: a file that can't be written.
     """
     if dialect not in ("iron", "standard"):
         raise ValueError(f"export(): dialect is {dialect!r}; expected 'iron' or 'standard'")
     options = Options(dialect, _float_or_none(io_dtype), _float_or_none(state_dtype))
     path = Path(path)
     if isinstance(traces, Trace):
-        models = {path: traces}
-        data = path.with_name(f"{path.stem}.weights")
+        folder, data = path.parent, f"{path.stem}.weights"
+        models = {path.name: traces}
+    elif isinstance(traces, Mapping):
+        folder, data = path, "weights.bin"
+        models = {_file_name(name): trace for name, trace in traces.items()}
     else:
-        models = {path / f"{name}.onnx": trace for name, trace in traces.items()}
-        data = path / "weights.bin"
+        raise TypeError(_no_trace("traces", traces))
     if not models:
         raise ValueError("export(): no trace was given")
+    for name, trace in models.items():
+        if not isinstance(trace, Trace):
+            raise TypeError(_no_trace(f"the version {name.removesuffix('.onnx')}", trace))
+    if data in models:
+        raise ValueError(f"export(): a model can't be named {data}: its weights are")
     shared = _shared_weights(models)
-    data.parent.mkdir(parents=True, exist_ok=True)
-    placed = external.place(shared, data.name)
-    total, files = 0, list(models)
-    if placed:
-        total += external.write(data, shared, placed, progress)
-        files.append(data)
-    for file, trace in models.items():
-        model = build_model(trace, file.stem, placed, options, metadata or {})
-        serialized = model.SerializeToString(deterministic=True)
-        file.write_bytes(serialized)
-        total += len(serialized)
-    return ExportReport(files, total)
+    placed = external.place(shared, data)
+    # All that can be refused is refused before a file is written.
+    built = {
+        name: build_model(trace, Path(name).stem, placed, options, _texts(metadata))
+        for name, trace in models.items()
+    }
+    for model in built.values():
+        model.SerializeToString()
+    with staged(folder) as stage:
+        written = external.write(stage / data, shared, placed, progress) if placed else None
+        if written is not None:
+            identify(built.values(), written)
+            check_others(folder, data, set(models), written)
+        identify_export(built, written)
+        for name, model in built.items():
+            (stage / name).write_bytes(model.SerializeToString(deterministic=True))
+        files = [*models, *([data] if placed else [])]
+        total = sum((stage / name).stat().st_size for name in files)
+        put_in_place(stage, folder, list(models), data if placed else None)
+    return ExportReport([folder / name for name in files], total)
 
 
-def _shared_weights(models: Mapping[Path, Trace]) -> dict[str, Weight]:
+def _no_trace(what: str, given: Any) -> str:
+    remedy = "; trace it first: graph.trace(x=(shape, dtype))" if isinstance(given, Graph) else ""
+    return (
+        f"export(): {what} is a {type(given).__name__}; expected a trace, or a mapping of names to "
+        f"traces such as {{'prefill': trace, 'decode': trace}}{remedy}"
+    )
+
+
+def _file_name(name: Any) -> str:
+    """The file of a version. The name is a file's, in the folder and nowhere else."""
+    if (
+        not isinstance(name, str)
+        or not name
+        or name.startswith(".")
+        or any(c in "/\\" or ord(c) < 32 for c in name)
+        or len(os.fsencode(name)) > 200
+    ):
+        raise ValueError(
+            f"export(): a version is named {name!r}; expected the name of a file without its "
+            "ending, such as 'decode': no separators or control characters, no dot in front, 200 "
+            "bytes at the most"
+        )
+    return f"{name}.onnx"
+
+
+def _texts(metadata: Mapping[str, str] | None) -> dict[str, str]:
+    """Metadata that a model can hold."""
+    for key, text in (metadata or {}).items():
+        if not isinstance(key, str) or not isinstance(text, str):
+            raise TypeError(f"export(): metadata {key!r} is {text!r}; keys and values are strings")
+        for part in (key, text):
+            try:
+                part.encode()
+            except UnicodeEncodeError:
+                raise ValueError(
+                    f"export(): metadata {key!r} is {text!r}; it must be text that UTF-8 can write"
+                ) from None
+    return dict(metadata or {})
+
+
+def _shared_weights(models: Mapping[str, Trace]) -> dict[str, Weight]:
     """The weights of all versions in the order of their first use."""
     weights: dict[str, Weight] = {}
     states: dict[str, tuple[Any, ...]] = {}

@@ -12,10 +12,12 @@ import onnx
 from onnx import helper, numpy_helper
 
 from onnx_iron.dtypes import FLOATS, onnx_type
+from onnx_iron.export.metadata import describe, used_values
 from onnx_iron.export.weights import Placed, initializer
 from onnx_iron.graph.handle import Handle, Role
+from onnx_iron.graph.operand import Operand
 from onnx_iron.graph.region import Region
-from onnx_iron.graph.trace import Operand, Step, Trace
+from onnx_iron.graph.trace import Step, Trace
 from onnx_iron.graph.value import FloorDiv, Symbol, Value
 from onnx_iron.operators import DOMAIN, OPERATORS, VERSION, Op
 from onnx_iron.operators.body import Body, function
@@ -23,7 +25,7 @@ from onnx_iron.operators.body import Body, function
 # Function bodies use operators that all runtimes of this opset have.
 OPSET = 21
 _IR_VERSION = 10
-_PRODUCER = "onnx-iron"
+_PRODUCER, _PRODUCER_VERSION = "onnx-iron", "0.1.0"
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class _Builder:
         self.versions: dict[str, str] = {}  # state -> its value after the writes so far
         self.parts: dict[tuple[Any, ...], str] = {}  # reshapes and slices already made
         self.names: dict[str, int] = {}
+        self.written = _written_states(trace)
         # The standard dialect is as new as the operators used need.
         needed = [step.op.standard_opset for step in trace.steps]
         self.opset = max([OPSET, *needed]) if options.dialect == "standard" else OPSET
@@ -96,6 +99,7 @@ class _Builder:
             opset_imports=imports,
             functions=[self.functions[key] for key in sorted(self.functions)],
             producer_name=_PRODUCER,
+            producer_version=_PRODUCER_VERSION,
             ir_version=max(
                 _IR_VERSION, helper.find_min_ir_version_for(imports, ignore_unknown=True)
             ),
@@ -104,7 +108,7 @@ class _Builder:
             **metadata,
             "onnx_iron.version": str(VERSION),
             "onnx_iron.states": json.dumps(self._described_states()),
-            "onnx_iron.values": json.dumps(_described_values(self.trace)),
+            **describe(self.trace),
         }
         helper.set_model_props(model, {key: described[key] for key in sorted(described)})
         return model
@@ -147,7 +151,7 @@ class _Builder:
             for name, handle in self.trace.outputs.items()
         ]
         for name, state in self.trace.states.items():
-            if name in self._written():
+            if name in self.written:
                 wanted.append(
                     (
                         f"present.{name}",
@@ -168,12 +172,14 @@ class _Builder:
             else:  # an input or a weight, or a value that is an output already
                 self._add("Identity", [value], [name], name, {})
             self.outputs.append(helper.make_tensor_value_info(name, onnx_type(outside), shape))
-        taken = [info.name for info in (*self.inputs, *self.outputs)]
-        for name in taken:
-            if taken.count(name) > 1:
+        taken: set[str] = set()
+        for info in (*self.inputs, *self.outputs):
+            if info.name in taken:
                 raise ValueError(
-                    f"export(): {name} is a state's and an output's; rename the output"
+                    f"export(): {info.name} is the name of a state's input or output and of "
+                    "another input or output; rename that one"
                 )
+            taken.add(info.name)
         self._rename(renamed)
 
     def _rename(self, renamed: Mapping[str, str]) -> None:
@@ -184,21 +190,12 @@ class _Builder:
         for name in renamed:
             self.infos.pop(name, None)
 
-    def _written(self) -> set[str]:
-        return {
-            handle.base.name
-            for step in self.trace.steps
-            for handle in step.outputs
-            if handle.base.role is Role.STATE and not self.trace.states[handle.base.name].scratch
-        }
-
     def _described_states(self) -> list[dict[str, Any]]:
-        written = self._written()
         return [
             {
                 "name": name,
                 "input": f"past.{name}",
-                "output": f"present.{name}" if name in written else None,
+                "output": f"present.{name}" if name in self.written else None,
                 "shape": list(state.shape),
                 "dtype": self._boundary_dtype(state.dtype, self.options.state_dtype).name,
             }
@@ -546,32 +543,11 @@ def _with(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
     return (*shape[:axis], size, *shape[axis + 1 :])
 
 
-def used_values(trace: Trace) -> list[str]:
-    """The per-call values that the steps depend on, in the body's order."""
-    used: set[str] = set()
-    for step in trace.steps:
-        for value in step.values():
-            used.update(value.names())
-        for handle in (*step.tensors(), *step.outputs):
-            for part in handle.lineage():
-                used.update(name for rows in part.valid.values() for name in rows.names())
-                for region in part.index.regions if part.index else ():
-                    if isinstance(region.start, Value):
-                        used.update(region.start.names())
-    return [name for name in trace.value_names if name in used]
-
-
-def _described_values(trace: Trace) -> dict[str, Any]:
-    """The per-call values, each with the inputs' axes that it bounds."""
-    described: dict[str, Any] = {name: {"bounds": []} for name in used_values(trace)}
-    for step in trace.steps:
-        for handle in step.tensors():
-            base = handle.base
-            if base.role is not Role.INPUT or handle.shape != base.shape or not handle.whole:
-                continue
-            for axis, rows in handle.valid.items():
-                bound = {"input": base.name, "axis": axis}
-                name = next(iter(rows.names()), "")
-                if rows == Value.named(name) and bound not in described[name]["bounds"]:
-                    described[name]["bounds"].append(bound)
-    return described
+def _written_states(trace: Trace) -> set[str]:
+    """The states that a caller keeps and that the steps write."""
+    return {
+        handle.base.name
+        for step in trace.steps
+        for handle in step.outputs
+        if handle.base.role is Role.STATE and not trace.states[handle.base.name].scratch
+    }

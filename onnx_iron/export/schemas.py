@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import AttributeProto, helper
 from onnx.defs import OpSchema, get_schema, register_schema
 
-from onnx_iron.dtypes import as_dtype, onnx_type
+from onnx_iron.dtypes import FLOAT32, INT32, as_dtype, onnx_type
+from onnx_iron.export.shapes import OpenShape, open_shapes
 from onnx_iron.operators import DOMAIN, OPERATORS, VERSION, Kind, Op
 
 _TYPES = {
@@ -18,6 +21,7 @@ _TYPES = {
     Kind.INDEX: "I",
     Kind.SCALAR: "tensor(int32)",
 }
+_INTEGERS = (Kind.INDEX, Kind.SCALAR)
 _CONSTRAINTS = {
     "T": (["tensor(float)", "tensor(bfloat16)"], "The type computed with."),
     "A": (["tensor(float)", "tensor(bfloat16)"], "The type computed with, or float."),
@@ -77,28 +81,84 @@ def _attribute(op: type[Op], name: str) -> OpSchema.Attribute:
 
 
 def _infer(op: type[Op], context: Any) -> None:
-    """Give onnx the outputs' types and, where the inputs' shapes are known, their shapes."""
-    given: list[tuple[tuple[int, ...], int] | None] = []
-    for index in range(context.get_num_inputs()):
-        type_proto = context.get_input_type(index)
-        tensor = None if type_proto is None else type_proto.tensor_type
-        if tensor is None or not tensor.elem_type:
-            given.append(None)
-            continue
-        dims = [d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim]
-        if not tensor.HasField("shape") or -1 in dims:
-            return
-        given.append((tuple(dims), tensor.elem_type))
+    """Give onnx the outputs' types, and of their shapes what the inputs' known dimensions tell."""
+    count = context.get_num_inputs()
+    types = [_type(context.get_input_type(index)) for index in range(count)]
     attributes = {}
     for name in op.onnx_attributes():
         attribute = context.get_attribute(name)
         if attribute is not None and attribute.type != AttributeProto.UNDEFINED:
             value = helper.get_attribute_value(attribute)
             attributes[name] = value.decode() if isinstance(value, bytes) else value
+    # An omitted operand and one of unknown type look alike: only an optional one may be omitted.
+    omitted = [
+        kind is None and op.inputs[index].optional if index < len(op.inputs) else False
+        for index, kind in enumerate(types)
+    ]
     try:
-        specs = [g and (g[0], as_dtype(helper.tensor_dtype_to_np_dtype(g[1]))) for g in given]
-        inferred = op.from_attributes(attributes).infer(specs)
+        operator = op.from_attributes(attributes)
+        dtypes = _dtypes(op, types, omitted)
+        if dtypes is None:
+            return
+        result = FLOAT32
+
+        def rule(shapes: Sequence[tuple[int, ...] | None]) -> list[tuple[int, ...]]:
+            nonlocal result
+            specs = [
+                None if shape is None or dtype is None else (shape, dtype)
+                for shape, dtype in zip(shapes, dtypes, strict=True)
+            ]
+            inferred = operator.infer(specs)
+            result = inferred[0][1]
+            return [shape for shape, _ in inferred]
+
+        shapes = [
+            (1,)
+            if _is_scalar(op, index) and not omitted[index] and _unknown(kind)
+            else kind[1]
+            if kind
+            else None
+            for index, kind in enumerate(types)
+        ]
+        found = open_shapes(rule, shapes, omitted)
     except (TypeError, ValueError) as error:
         raise onnx.shape_inference.InferenceError(str(error)) from None
-    for index, (shape, dtype) in enumerate(inferred):
-        context.set_output_type(index, helper.make_tensor_type_proto(onnx_type(dtype), shape))
+    for index in range(len(op.outputs)):
+        shape = None if found is None else found[index]
+        context.set_output_type(index, helper.make_tensor_type_proto(onnx_type(result), shape))
+
+
+def _type(type_proto: Any) -> tuple[int, OpenShape] | None:
+    """The element type and the shape of an input, as far as onnx knows them."""
+    tensor = None if type_proto is None else type_proto.tensor_type
+    if tensor is None or not tensor.elem_type:
+        return None
+    if not tensor.HasField("shape"):
+        return tensor.elem_type, None
+    return tensor.elem_type, tuple(
+        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
+        for dim in tensor.shape.dim
+    )
+
+
+def _is_scalar(op: type[Op], index: int) -> bool:
+    return index < len(op.inputs) and op.inputs[index].kind is Kind.SCALAR
+
+
+def _unknown(kind: tuple[int, OpenShape] | None) -> bool:
+    return kind is None or kind[1] is None or not all(isinstance(dim, int) for dim in kind[1])
+
+
+def _dtypes(
+    op: type[Op], types: Sequence[tuple[int, OpenShape] | None], omitted: Sequence[bool]
+) -> list[np.dtype[Any] | None] | None:
+    """The inputs' dtypes, those unknown as the others tell; None where none tells the result's."""
+    known = [kind and as_dtype(helper.tensor_dtype_to_np_dtype(kind[0])) for kind in types]
+    named = list(zip(op.inputs, known, strict=False))
+    common = next((d for declared, d in named if declared.kind is Kind.T and d), None)
+    if common is None:
+        return None
+    return [
+        dtype or (None if left_out else INT32 if declared.kind in _INTEGERS else common)
+        for (declared, dtype), left_out in zip(named, omitted, strict=False)
+    ] + known[len(op.inputs) :]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,8 @@ Progress = Callable[[int, int, str], None]
 ALIGNMENT = 4096
 # Smaller tensors are kept in the model file itself.
 INLINE_BYTES = 1024
+# Of a tensor, so many bytes at each of three places tell whose it is.
+BLOCK = 4096
 
 
 @dataclass(frozen=True)
@@ -43,35 +44,51 @@ def place(weights: Mapping[str, Weight], location: str) -> dict[str, Placed]:
     return placed
 
 
+@dataclass(frozen=True)
+class Written:
+    """A weights file: its size in bytes, the digest of all of it, and the digest of each tensor's
+    sample by its place."""
+
+    size: int
+    sha256: str
+    samples: dict[int, bytes]
+
+
 def write(
     path: Path,
     weights: Mapping[str, Weight],
     placed: Mapping[str, Placed],
     progress: Progress | None = None,
-) -> int:
-    """Write the external data file; it appears under its name only when it is whole.
-
-    Returns:
-        Its size in bytes.
-    """
+) -> Written:
+    """Write the external data file, one tensor at a time."""
     total = sum(p.length for p in placed.values())
-    done = 0
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            for name, where in placed.items():
-                if progress is not None:
-                    progress(done, total, name)
-                file.seek(where.offset)
-                file.write(raw(weights[name]).data)
-                done += where.length
-            size = file.tell()
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    done = at = 0
+    whole = hashlib.sha256()
+    samples: dict[int, bytes] = {}
+    with path.open("wb") as file:
+        for name, where in placed.items():
+            if progress is not None:
+                progress(done, total, name)
+            data = raw(weights[name]).data
+            file.seek(where.offset)
+            file.write(data)
+            whole.update(bytes(where.offset - at))
+            whole.update(data)
+            sample = hashlib.sha256()
+            for begin, end in sampled(len(data)):
+                sample.update(data[begin:end])
+            samples[where.offset] = sample.digest()
+            done, at = done + where.length, where.offset + where.length
+            del data  # before the next one is loaded
     if progress is not None:
         progress(total, total, path.name)
-    return size
+    return Written(at, whole.hexdigest(), samples)
+
+
+def sampled(length: int) -> list[tuple[int, int]]:
+    """The parts of a tensor of so many bytes that its sample has: its two ends and its middle."""
+    starts = sorted({0, length // 2 // BLOCK * BLOCK, max(0, length - BLOCK)})
+    return [(start, min(start + BLOCK, length)) for start in starts]
 
 
 def same(one: Weight, other: Weight) -> bool:

@@ -2,8 +2,9 @@
 
 from onnx_iron.graph.graph import Graph
 from onnx_iron.graph.handle import Handle, Role, State, Weight, state
-from onnx_iron.graph.trace import OPERATORS, Step, Trace
+from onnx_iron.graph.trace import Step, Trace
 from onnx_iron.graph.value import Value
+from onnx_iron.operators.base import OPERATORS
 
 __all__ = [
     "OPERATORS",

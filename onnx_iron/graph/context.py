@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from onnx_iron.graph.trace import Trace
-
-active: ContextVar[Trace | None] = ContextVar("onnx_iron_trace", default=None)
+from typing import Any, Protocol
 
 
-def current_trace(what: str) -> Trace:
+class Recorder(Protocol):
+    """What tensors and operators ask of a trace. It gives back handles, which are declared later
+    than this.
+    """
+
+    def lift(self, operand: Any, like: Any = None) -> Any:
+        """The handle of an operand."""
+
+    def call(self, op: str, *operands: Any, **attributes: Any) -> Any:
+        """Record a step of the operator of that name."""
+
+    def record(self, op: Any, operands: Any, tunables: Any) -> Any:
+        """Record a step whose operands are lifted and checked."""
+
+    def write(self, source: Any, destination: Any) -> None:
+        """Record a write into a state or a part of one."""
+
+
+active: ContextVar[Recorder | None] = ContextVar("onnx_iron_trace", default=None)
+
+
+def current_trace(what: str) -> Recorder:
     """The trace being recorded.
 
     Raises:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from onnx_iron.dtypes import BFLOAT16, Array, as_dtype
-from onnx_iron.graph.context import current_trace
+from onnx_iron.graph.context import Recorder, current_trace
 from onnx_iron.graph.region import Indexed, apply_index
 from onnx_iron.graph.value import Value
-
-if TYPE_CHECKING:
-    from onnx_iron.graph.trace import Trace
 
 
 class Role(Enum):
@@ -150,7 +147,7 @@ class Handle(Tensor):
 
     def __init__(
         self,
-        trace: Trace,
+        trace: Recorder,
         name: str,
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
@@ -302,7 +299,8 @@ class State(Tensor):
         self.scratch = scratch
 
     def _handle(self) -> Handle:
-        return current_trace("a state").lift(self)
+        handle: Handle = current_trace("a state").lift(self)
+        return handle
 
     def __repr__(self) -> str:
         return f"<State {self.shape} {self.dtype.name}>"
@@ -362,7 +360,8 @@ class Weight(Tensor):
         return array
 
     def _handle(self) -> Handle:
-        return current_trace("a weight").lift(self)
+        handle: Handle = current_trace("a weight").lift(self)
+        return handle
 
     def __repr__(self) -> str:
         return f"<Weight {self.shape} {self.dtype.name}>"

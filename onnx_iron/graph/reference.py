@@ -9,8 +9,9 @@ import numpy as np
 
 from onnx_iron.dtypes import Array
 from onnx_iron.graph.handle import Handle, Role
+from onnx_iron.graph.operand import Operand
 from onnx_iron.graph.region import Region
-from onnx_iron.graph.trace import Operand, Step, Trace
+from onnx_iron.graph.trace import Step, Trace
 from onnx_iron.graph.value import Value, evaluate
 
 if TYPE_CHECKING:

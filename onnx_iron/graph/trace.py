@@ -5,25 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from onnx_iron.dtypes import FLOATS, Array
+from onnx_iron.dtypes import Array
 from onnx_iron.graph.context import current_trace
-from onnx_iron.graph.handle import Handle, Role, State, Tensor, Weight
+from onnx_iron.graph.handle import Handle, Role, State, Weight
+from onnx_iron.graph.operand import Operand, as_number
 from onnx_iron.graph.value import Value
-
-if TYPE_CHECKING:
-    from onnx_iron.operators.base import Op
-
-__all__ = ["OPERATORS", "Operand", "Step", "Trace", "current_trace"]
-
-# Every operator by its name; each class adds itself as it is declared.
-OPERATORS: dict[str, type[Op]] = {}
-
-# What a step reads: a tensor, an integer known now or at each call, or an omitted operand.
-Operand: TypeAlias = Handle | Value | int | None
+from onnx_iron.operators.base import OPERATORS, Op
 
 
 @dataclass(frozen=True)
@@ -247,27 +238,3 @@ def _spec(operand: Operand) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
     if isinstance(operand, Handle):
         return operand.shape, operand.dtype
     return (), np.dtype(np.int32)
-
-
-def as_number(operand: Any, dtype: np.dtype[Any]) -> Array | None:
-    """A number (Python's, numpy's or an array of no dimension) in ``dtype``, a float by way of
-    float32; None for anything else, and for a fraction where ``dtype`` has none.
-    """
-    if isinstance(operand, bool) or not isinstance(operand, int | float | np.generic | np.ndarray):
-        return None
-    number = np.asarray(operand)
-    if number.ndim or number.dtype.kind in "bOSUcMm":
-        return None
-    if dtype in FLOATS:
-        return number.astype(np.float32).astype(dtype)
-    return number.astype(dtype) if number.dtype.kind in "iu" else None
-
-
-def float_dtype(operands: Sequence[Any]) -> np.dtype[Any] | None:
-    """The float dtype of the first operand that has one."""
-    for operand in operands:
-        dtype: np.dtype[Any] | None = getattr(operand, "dtype", None)
-        counts = isinstance(operand, Tensor) or (isinstance(operand, np.ndarray) and operand.ndim)
-        if counts and dtype in FLOATS:
-            return dtype
-    return None

@@ -185,11 +185,12 @@ def export_llama(
     chunk: int = 64,
     logits: str = "last",
     dialect: str = "iron",
+    state_dtype: Any = None,
     progress: Progress | None = None,
 ) -> ExportReport:
     """Write ``prefill.onnx`` (a chunk of rows), ``decode.onnx`` (one) and their shared weights.
 
-    States are of the weights' dtype, so that a session keeps them in place.
+    States are of the weights' dtype where not said otherwise: a session keeps them in place.
 
     Args:
         checkpoint: a Llama model.
@@ -199,6 +200,8 @@ def export_llama(
         chunk: the rows of a prefill call.
         logits: "last" or "all" rows of a prefill chunk.
         dialect: see :func:`onnx_iron.export`.
+        state_dtype: the states' at the boundary: float32 for ``InferenceSession.run``, which takes
+            no bfloat16 arrays; None keeps ``dtype``.
         progress: see :func:`onnx_iron.export`.
 
     Raises:
@@ -221,7 +224,7 @@ def export_llama(
         directory,
         dialect=dialect,
         io_dtype=FLOAT32,
-        state_dtype=None,
+        state_dtype=state_dtype,
         metadata={"onnx_iron.context": str(context)},
         progress=progress,
     )

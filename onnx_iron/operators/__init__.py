@@ -3,8 +3,7 @@
 import importlib
 import pkgutil
 
-from onnx_iron.graph.trace import OPERATORS
-from onnx_iron.operators.base import DOMAIN, VERSION, Case, In, Kind, Op, Shape, Spec
+from onnx_iron.operators.base import DOMAIN, OPERATORS, VERSION, Case, In, Kind, Op, Shape, Spec
 
 # Importing a module declares its operators; a new file needs no entry anywhere.
 for _module in pkgutil.iter_modules(__path__):

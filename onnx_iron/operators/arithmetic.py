@@ -25,14 +25,22 @@ class _Arithmetic(Op):
     ufunc: ClassVar[Any]
 
     def shape(self, a: Shape, b: Shape) -> Shape:
-        try:
-            return np.broadcast_shapes(a, b)
-        except ValueError:
-            raise ValueError(f"{self.name}: shapes {a} and {b} do not broadcast") from None
+        # In Python's comparisons, which know of dimensions that are open in a model.
+        rank = max(len(a), len(b))
+        pairs = zip((1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b, strict=True)
+        shape = []
+        for one, other in pairs:
+            if one != other and one != 1 and other != 1:
+                raise ValueError(f"{self.name}: shapes {a} and {b} do not broadcast")
+            shape.append(other if one == 1 else one)
+        return tuple(shape)
 
     def reference(self, a: Array, b: Array) -> Array:
         with np.errstate(all="ignore"):
             return narrow_like(self.ufunc(widen(a), widen(b)), a)
+
+    def oracle(self, a: Array, b: Array) -> Array:
+        return np.asarray(self.ufunc(a, b))
 
     def body(self, g: Body, a: str, b: str) -> str:
         return g.narrow_like(g.op(self.name, g.widen(a), g.widen(b)), a)
@@ -42,6 +50,7 @@ class _Arithmetic(Op):
 class Add(_Arithmetic):
     """``a + b``."""
 
+    stem = "add"
     ufunc = np.add
 
 
@@ -49,6 +58,7 @@ class Add(_Arithmetic):
 class Sub(_Arithmetic):
     """``a - b``."""
 
+    stem = "sub"
     ufunc = np.subtract
 
 
@@ -56,6 +66,7 @@ class Sub(_Arithmetic):
 class Mul(_Arithmetic):
     """``a * b``."""
 
+    stem = "mul"
     ufunc = np.multiply
 
 
@@ -63,4 +74,5 @@ class Mul(_Arithmetic):
 class Div(_Arithmetic):
     """``a / b``."""
 
+    stem = "div"
     ufunc = np.divide

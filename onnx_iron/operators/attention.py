@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from onnx_iron.dtypes import Array
 from onnx_iron.graph.handle import Handle
-from onnx_iron.graph.trace import Operand
+from onnx_iron.graph.operand import Operand
 from onnx_iron.graph.value import Value
-from onnx_iron.operators.base import Case, In, Kind, Op, Shape, narrow_like, widen
+from onnx_iron.operators.base import (
+    Case,
+    In,
+    Kind,
+    Limit,
+    Op,
+    Shape,
+    Tolerance,
+    narrow_like,
+    widen,
+)
 from onnx_iron.operators.body import Body
 from onnx_iron.operators.softmax import softmax
 
@@ -35,6 +46,9 @@ class Attention(Op):
     scale: float | None = None
     built_in = ("is_causal",)
     standard_opset = 23
+    tolerance = Tolerance(
+        8, 1, "sums in some order; exp of scores that are rounded", of_magnitude=2**-21
+    )
     cases = (
         Case({"query": (5, 4, 8), "key": (12, 2, 8), "value": (12, 2, 8)}),
         Case(
@@ -81,14 +95,14 @@ class Attention(Op):
             )
         return (query[0], query[1], value[2])
 
-    def check_call(self, shapes: Mapping[str, Shape], values: Mapping[str, Sequence[int]]) -> None:
+    def limits(
+        self, shapes: Mapping[str, Shape], values: Mapping[str, Sequence[Any]]
+    ) -> Iterator[Limit]:
         entries = shapes["key"][0]
         for name, low, high in (("position", 0, entries - 1), ("kv_rows", 1, entries)):
             for value in values.get(name, ()):
-                if not low <= value <= high:
-                    raise ValueError(
-                        f"{name} is {value}, expected {low}..{high} (key has {entries} rows)"
-                    )
+                message = f"{name} is {value}, expected {low}..{high} (key has {entries} rows)"
+                yield Limit(value, low, high, "key", entries, message)
 
     def flops(self, shapes: Mapping[str, Shape], output: Shape) -> int:
         rows, heads, width = shapes["query"]
@@ -123,6 +137,45 @@ class Attention(Op):
                 weights = softmax((seen_keys[:, g] @ widen(query[t, h])) * scale)
                 y[t, h] = weights @ seen_values[:, g]
         return narrow_like(y, query)
+
+    def oracle(
+        self,
+        query: Array,
+        key: Array,
+        value: Array,
+        position: int | None = None,
+        kv_rows: int | None = None,
+    ) -> Array:
+        weights = self._weights(query, key, position, kv_rows)[0]
+        shared = query.shape[1] // key.shape[1]
+        return np.asarray(np.einsum("hts,shd->thd", weights, np.repeat(value, shared, axis=1)))
+
+    def magnitude(
+        self,
+        query: Array,
+        key: Array,
+        value: Array,
+        position: int | None = None,
+        kv_rows: int | None = None,
+    ) -> Array:
+        # A score that is off by d makes each weight off by as much as d, of all that is summed.
+        terms = self._weights(np.abs(query), np.abs(key), position, kv_rows)[1]
+        least = np.where(np.isfinite(terms), terms, 0).max(-1).T[:, :, None]
+        return np.asarray(self.oracle(query, key, np.abs(value), position, kv_rows) * (1 + least))
+
+    def _weights(
+        self, query: Array, key: Array, position: int | None, kv_rows: int | None
+    ) -> tuple[Array, Array]:
+        """Softmax weights and scores (H, T, S), float64."""
+        from scipy.special import softmax as exact
+
+        (T, H, D), S = query.shape, len(key)  # noqa: N806
+        keys = np.repeat(key, H // key.shape[1], axis=1)
+        scale = 1 / math.sqrt(D) if self.scale is None else self.scale
+        scores = np.einsum("thd,shd->hts", query, keys) * scale
+        last = np.arange(T) + (position or 0) if self.is_causal else np.full(T, S)
+        seen = np.arange(S) <= np.minimum(last, (kv_rows or S) - 1)[:, None]
+        return np.asarray(exact(np.where(seen, scores, -np.inf), axis=-1)), scores
 
     def body(
         self,
@@ -163,8 +216,7 @@ class Attention(Op):
             first = one if position is None else g.op("Add", g.scalar(position), one)
             last = g.op("Range", first, g.op("Add", first, rows), one)
             limit = g.op("Unsqueeze", g.op("Min", last, limit), g.ints(1))
-        seen: str = g.op("Less", g.op("Range", g.integer(0), entries, g.integer(1)), limit)
-        return seen
+        return g.op("Less", g.op("Range", g.integer(0), entries, g.integer(1)), limit)
 
     def standard(
         self,

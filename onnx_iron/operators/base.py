@@ -2,73 +2,63 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import re
-import typing
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any, ClassVar, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
 from onnx_iron.dtypes import FLOAT32, FLOATS, INDICES, INT32, Array
+from onnx_iron.graph.context import current_trace
 from onnx_iron.graph.handle import Handle
-from onnx_iron.graph.trace import OPERATORS, Operand, as_number, current_trace, float_dtype
+from onnx_iron.graph.operand import Operand, as_number, float_dtype
 from onnx_iron.graph.value import Value
+from onnx_iron.operators.attributes import Attributes
 from onnx_iron.operators.body import Body
+from onnx_iron.operators.declaration import (
+    DOMAIN,
+    VERSION,
+    Attribute,
+    Case,
+    In,
+    Kind,
+    Limit,
+    Shape,
+    Spec,
+    Tolerance,
+)
 
-DOMAIN = "onnx_iron"
-VERSION = 1
+__all__ = [
+    "DOMAIN",
+    "OPERATORS",
+    "VERSION",
+    "Attribute",
+    "Case",
+    "In",
+    "Kind",
+    "Limit",
+    "Op",
+    "Shape",
+    "Spec",
+    "Tolerance",
+    "narrow_like",
+    "widen",
+]
 
-Shape: TypeAlias = tuple[int, ...]
-Spec: TypeAlias = tuple[Shape, np.dtype[Any]]
-Attribute: TypeAlias = int | float | str
-
-
-class Kind(Enum):
-    """Which dtypes an input takes; its value is how the documentation says it."""
-
-    T = "T"  # float32 or bfloat16, the same for all inputs of this kind
-    T_OR_FLOAT32 = "T or float32"
-    INDEX = "int32 or int64"
-    SCALAR = "int32 scalar"  # a per-call integer
-
-
-@dataclass
-class In:
-    """An input of an operator. The class attribute's name is the input's."""
-
-    kind: Kind = Kind.T
-    optional: bool = False
-    name: str = ""
-
-
-@dataclass(frozen=True)
-class Case:
-    """Shapes, attributes and per-call values that an operator is tested with."""
-
-    shapes: Mapping[str, Shape]
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    values: Mapping[str, int] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        parts = [f"{name} {'x'.join(map(str, shape))}" for name, shape in self.shapes.items()]
-        parts += [f"{name}={value}" for name, value in {**self.attributes, **self.values}.items()]
-        return ", ".join(parts)
+# Every operator by its name; each class adds itself as it is declared.
+OPERATORS: dict[str, type[Op]] = {}
 
 
-class Op:
+class Op(Attributes):
     """An operator: a frozen dataclass whose ``In`` members are the inputs, in order, and whose
     fields are the attributes.
 
     A subclass gives ``shape`` (output shapes from input shapes, or a ValueError), ``reference``
-    (plain numpy), ``body`` (the same in standard ONNX operators) and ``cases``. The two ways to
-    compute it are written apart so that each checks the other.
+    (plain numpy), ``body`` (the same in standard ONNX operators), ``oracle`` (the same in float64)
+    and ``cases``. The ways to compute it are written apart so that each checks the others. That is
+    a whole operator; a kernel or a design is one more file of the same stem.
     """
 
-    name: ClassVar[str]
     inputs: ClassVar[tuple[In, ...]] = ()
     outputs: ClassVar[tuple[str, ...]] = ("y",)
     cases: ClassVar[tuple[Case, ...]] = ()
@@ -86,18 +76,20 @@ class Op:
     flops_each: ClassVar[int] = 1
     # What only changes speed, by name; a backend may take or leave it.
     tunables: ClassVar[tuple[str, ...]] = ()
-    # What its steps are called: the function's name.
+    # What its steps and its kernels are called; its module's name where it is alone in there.
     stem: ClassVar[str] = ""
+    # The name that its files have in every layer: this one's, the kernels' and the design's.
+    file: ClassVar[str] = ""
+    # How far a result may be from the oracle's.
+    tolerance: ClassVar[Tolerance] = Tolerance(0, 0, "one rounding of what IEEE 754 defines")
     # It sums over the last axis, so that axis can't hold padding.
     reduces_last_axis: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__name__
+        cls.file = cls.__module__.rpartition(".")[2]
         if "stem" not in vars(cls):
-            # RMSNorm is rms_norm: a capital starts a word where a small letter is beside it.
-            cls.stem = re.sub(
-                r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.name
-            ).lower()
+            cls.stem = cls.file
         found = []
         for name, member in vars(cls).items():
             if isinstance(member, In):
@@ -121,6 +113,21 @@ class Op:
         """The result in numpy: float32 inside, one rounding; an array or a tuple of them."""
         raise NotImplementedError
 
+    def oracle(self, *operands: Any) -> Any:
+        """The result in float64, by numpy or scipy: an array or a tuple of them.
+
+        Args:
+            operands: in order; floats as float64 arrays, integers as they are, None where omitted.
+        """
+        raise NotImplementedError
+
+    def magnitude(self, *operands: Any) -> Any:
+        """The sum of the magnitudes of what each element of the oracle's result is the sum of.
+
+        A sum's error grows with it, also where the terms cancel.
+        """
+        return self.oracle(*operands)
+
     def body(self, g: Body, *names: Any) -> Any:
         """Add the computation in standard ONNX operators to ``g``; returns the outputs' names."""
         raise NotImplementedError
@@ -133,6 +140,12 @@ class Op:
         """As ``body``, preferring a newer standard operator made for the purpose."""
         return self.body(g, *names)
 
+    def limits(
+        self, shapes: Mapping[str, Shape], values: Mapping[str, Sequence[Any]]
+    ) -> Iterator[Limit]:
+        """The ranges of the integers that only a call knows; arguments as of ``check_call``."""
+        yield from ()
+
     def check_call(self, shapes: Mapping[str, Shape], values: Mapping[str, Sequence[int]]) -> None:
         """Check the integers that only a call knows.
 
@@ -143,6 +156,9 @@ class Op:
         Raises:
             ValueError: one is out of its range.
         """
+        for limit in self.limits(shapes, values):
+            if not limit.low <= limit.value <= limit.high:
+                raise ValueError(limit.message)
 
     def flops(self, shapes: Mapping[str, Shape], output: Shape) -> int:
         """Additions and multiplications of a call, about."""
@@ -234,58 +250,6 @@ class Op:
                     )
         return bounds
 
-    @classmethod
-    def attribute_fields(cls) -> dict[str, dataclasses.Field[Any]]:
-        """The attributes' fields by name."""
-        return {f.name: f for f in dataclasses.fields(typing.cast(Any, cls))}
-
-    def attributes(self) -> dict[str, Attribute]:
-        """The ONNX attributes; one that is None is absent."""
-        values = {name: getattr(self, name) for name in self.attribute_fields()}
-        return {
-            name: int(value) if isinstance(value, bool) else value
-            for name, value in values.items()
-            if value is not None
-        }
-
-    @classmethod
-    def onnx_attributes(cls) -> dict[str, tuple[type, Attribute | None]]:
-        """Each ONNX attribute's type (int, float or str) and its default, None where absent."""
-        hints = typing.get_type_hints(cls)
-        found: dict[str, tuple[type, Attribute | None]] = {}
-        for name, declared in cls.attribute_fields().items():
-            kind = _plain_type(hints[name])
-            onnx_type: type = float if kind is float else str if issubclass(kind, str) else int
-            default = declared.default
-            found[name] = (onnx_type, None if default is None else onnx_type(default))
-        return found
-
-    @classmethod
-    def defaults(cls) -> dict[str, Attribute]:
-        """The ONNX attributes that have a default."""
-        return {k: v for k, (_, v) in cls.onnx_attributes().items() if v is not None}
-
-    @classmethod
-    def from_attributes(cls, attributes: Mapping[str, Any]) -> Op:
-        """The operator with a node's attributes.
-
-        Raises:
-            ValueError: an attribute that it does not have, or a value out of range.
-            TypeError: a value of another type.
-        """
-        known = cls.onnx_attributes()
-        unknown = sorted(set(attributes) - set(known))
-        if unknown:
-            raise ValueError(
-                f"{cls.name} has no attribute {unknown[0]!r}; it has {sorted(known) or 'none'}"
-            )
-        return cls(**cls._converted_fields(attributes))
-
-    @classmethod
-    def _converted_fields(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        hints = typing.get_type_hints(cls)
-        return {k: _converted(f"{cls.name}.{k}", v, hints[k]) for k, v in values.items()}
-
     def variant(self, shapes: Sequence[Shape | None]) -> str:
         """Names the function body for these inputs among all of this operator's bodies."""
         given = [
@@ -298,16 +262,22 @@ class Op:
         return ".".join([*given, *built, *([extra] if extra else [])])
 
     @classmethod
-    def step(cls, *operands: Any, **named: Any) -> Any:
-        """Record a step in the graph being traced.
+    def step(cls, *operands: Any, **named: Any) -> Handle:
+        """Record a step in the graph being traced; returns the first output's handle.
 
         Args:
             operands: the inputs in order; handles, states, weights, arrays, per-call values, or
                 numbers, which take the other operands' dtype. Later ones may be named.
             named: further inputs, the attributes, and the tunables.
 
-        Returns:
-            The output's handle, or a tuple of them.
+        Raises:
+            As ``steps``.
+        """
+        return cls.steps(*operands, **named)[0]
+
+    @classmethod
+    def steps(cls, *operands: Any, **named: Any) -> tuple[Handle, ...]:
+        """Record a step, as ``step``; returns the handles of all outputs.
 
         Raises:
             TypeError: an unknown keyword, an operand of another type or dtype, or a view.
@@ -334,8 +304,10 @@ class Op:
             else:
                 number_dtype = INT32 if declared.kind is Kind.INDEX else like
                 lifted.append(trace.lift(operand, like=number_dtype))
-        outputs = trace.record(cls(**cls._converted_fields(named)), lifted, tunables)
-        return outputs[0] if len(outputs) == 1 else outputs
+        outputs: tuple[Handle, ...] = trace.record(
+            cls(**cls._converted_fields(named)), lifted, tunables
+        )
+        return outputs
 
     @classmethod
     def _bind(cls, operands: Sequence[Any], named: dict[str, Any]) -> dict[str, Any]:
@@ -360,43 +332,6 @@ def _scalar(where: str, operand: Any) -> Value | int:
     if number is None:
         raise TypeError(f"{where} is {operand!r}; it must be a per-call value or an integer")
     return int(number)
-
-
-def _converted(where: str, value: Any, hint: Any) -> Any:
-    """An attribute's value as the field's type: from a call, or from a node (int, float or str).
-
-    Raises:
-        TypeError: a value of another type.
-        ValueError: none of an enumeration's values.
-    """
-    kinds = [t for t in (typing.get_args(hint) or (hint,)) if t is not type(None)]
-    if typing.get_origin(hint) is tuple:
-        kind = kinds[0]
-        values = value if isinstance(value, tuple | list) else (value,)
-        return tuple(_converted(where, v, kind) for v in values)
-    kind = kinds[0]
-    if value is None and len(typing.get_args(hint)) > len(kinds):
-        return None
-    if issubclass(kind, Enum) and isinstance(value, str):
-        if value not in list(kind):
-            raise ValueError(f"{where} is {value!r}; expected one of {[str(k) for k in kind]}")
-        return kind(value)
-    whole = isinstance(value, int | np.integer)
-    fits = {
-        bool: whole and value in (0, 1),
-        int: whole and not isinstance(value, bool),
-        float: (whole or isinstance(value, float | np.floating)) and not isinstance(value, bool),
-        str: isinstance(value, str),
-    }
-    if not fits.get(kind, False):
-        raise TypeError(f"{where} is {value!r}; it must be {kind.__name__}")
-    return kind(value)
-
-
-def _plain_type(hint: Any) -> type:
-    """The type of a hint such as ``float | None``."""
-    plain: type = next(t for t in (typing.get_args(hint) or (hint,)) if t is not type(None))
-    return plain
 
 
 def widen(array: Array) -> Array:

@@ -41,14 +41,18 @@ class Body:
         """The shape of an input."""
         return self._shapes[name]
 
-    def op(self, op_type: str, *inputs: str, outputs: int = 1, **attributes: Any) -> Any:
-        """Add a standard operator's node; returns its output's name, or a list of several."""
+    def op(self, op_type: str, *inputs: str, **attributes: Any) -> str:
+        """Add a standard operator's node; returns its output's name."""
+        return self.ops(op_type, *inputs, outputs=1, **attributes)[0]
+
+    def ops(self, op_type: str, *inputs: str, outputs: int, **attributes: Any) -> list[str]:
+        """Add a standard operator's node of several outputs; returns their names."""
         made = [f"{self._prefix}{op_type.lower()}_{len(self.nodes)}"]
         made += [f"{made[0]}.{i}" for i in range(1, outputs)]
         # Named in a function too: onnxruntime up to 1.20 names what it fuses after them, and wants
         # the names to differ.
         self.nodes.append(helper.make_node(op_type, inputs, made, name=made[0], **attributes))
-        return made[0] if outputs == 1 else made
+        return made
 
     def ints(self, *values: int) -> str:
         """A constant int64 vector."""
@@ -63,8 +67,7 @@ class Body:
         return self._constant(np.array(value, np.float32))
 
     def _constant(self, array: np.ndarray[Any, Any]) -> str:
-        name: str = self.op("Constant", value=numpy_helper.from_array(array))
-        return name
+        return self.op("Constant", value=numpy_helper.from_array(array))
 
     def attribute(self, name: str) -> str:
         """A float or integer attribute of the node, as a scalar."""
@@ -80,34 +83,28 @@ class Body:
 
     def widen(self, name: str) -> str:
         """The operand in float32."""
-        result: str = self.op("Cast", name, to=TensorProto.FLOAT)
-        return result
+        return self.op("Cast", name, to=TensorProto.FLOAT)
 
     def narrow_like(self, name: str, like: str) -> str:
         """The result rounded to another operand's dtype."""
-        result: str = self.op("CastLike", name, like)
-        return result
+        return self.op("CastLike", name, like)
 
     def scalar(self, name: str) -> str:
         """An int32 operand of one element as an int64 scalar."""
         wide = self.op("Cast", name, to=TensorProto.INT64)
-        result: str = self.op("Reshape", wide, self.ints())
-        return result
+        return self.op("Reshape", wide, self.ints())
 
     def size(self, name: str, axis: str) -> str:
         """The dimension of ``name`` at ``axis`` (the name of an int64 scalar), as a scalar."""
-        result: str = self.op("Gather", self.op("Shape", name), axis)
-        return result
+        return self.op("Gather", self.op("Shape", name), axis)
 
     def vector(self, scalar: str) -> str:
         """A scalar as a vector of one, as Slice and Concat of shapes want it."""
-        result: str = self.op("Unsqueeze", scalar, self.ints(0))
-        return result
+        return self.op("Unsqueeze", scalar, self.ints(0))
 
     def span(self, name: str, start: str, stop: str, axis: int) -> str:
         """``name[start:stop]`` along an axis; start and stop are vectors of one."""
-        result: str = self.op("Slice", name, start, stop, self.ints(axis))
-        return result
+        return self.op("Slice", name, start, stop, self.ints(axis))
 
 
 def function(

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from onnx_iron.dtypes import Array
-from onnx_iron.graph.trace import Operand
+from onnx_iron.graph.operand import Operand
 from onnx_iron.graph.value import Value
-from onnx_iron.operators.base import Case, In, Kind, Op, Shape, narrow_like, widen
+from onnx_iron.operators.base import (
+    Case,
+    In,
+    Kind,
+    Limit,
+    Op,
+    Shape,
+    Tolerance,
+    narrow_like,
+    widen,
+)
 from onnx_iron.operators.body import Body
 from onnx_iron.operators.silu import silu, silu_body
 
@@ -37,6 +47,12 @@ class CausalConv1d(Op):
     outputs = ("y", "new_state")
     updates = (("state", "new_state"),)
     standard_opset = 27
+    tolerance = Tolerance(
+        4,
+        1,
+        "a float32 sum of K products; exp is approximated",
+        of_magnitude=2**-21,
+    )
     cases = (
         Case({"x": (8, 16), "taps": (3, 16), "state": (2, 16)}),
         Case({"x": (1, 40), "taps": (4, 40), "state": (3, 40)}),
@@ -77,11 +93,12 @@ class CausalConv1d(Op):
             raise ValueError(f"CausalConv1d.bias is {bias}; x is {x}, so it must be {x[-1:]}")
         return x, state
 
-    def check_call(self, shapes: Mapping[str, Shape], values: Mapping[str, Sequence[int]]) -> None:
+    def limits(
+        self, shapes: Mapping[str, Shape], values: Mapping[str, Sequence[Any]]
+    ) -> Iterator[Limit]:
         T = shapes["x"][-2]  # noqa: N806
         for rows in values.get("rows", ()):
-            if not 0 <= rows <= T:
-                raise ValueError(f"rows is {rows}, expected 0..{T} (x has {T} rows)")
+            yield Limit(rows, 0, T, "x", T, f"rows is {rows}, expected 0..{T} (x has {T} rows)")
 
     def flops(self, shapes: Mapping[str, Shape], output: Shape) -> int:
         return 2 * shapes["taps"][0] * math.prod(output)
@@ -112,6 +129,36 @@ class CausalConv1d(Op):
         if self.activation == "silu":
             y = silu(y.astype(np.float64))
         return narrow_like(y, x), window[..., rows : rows + K - 1, :].copy()
+
+    def oracle(
+        self,
+        x: Array,
+        taps: Array,
+        state: Array,
+        bias: Array | None = None,
+        rows: int | None = None,
+    ) -> tuple[Array, Array]:
+        from scipy.special import expit
+
+        window = np.concatenate([state, x], axis=-2)
+        views = np.lib.stride_tricks.sliding_window_view(window, len(taps), axis=-2)
+        y = np.einsum("...ck,kc->...c", views, taps)
+        y = y if bias is None else y + bias
+        if self.activation == "silu":
+            y = y * expit(y)
+        first = x.shape[-2] if rows is None else rows
+        return y, window[..., first : first + len(taps) - 1, :]
+
+    def magnitude(
+        self,
+        x: Array,
+        taps: Array,
+        state: Array,
+        bias: Array | None = None,
+        rows: int | None = None,
+    ) -> tuple[Array, Array]:
+        positive = None if bias is None else np.abs(bias)
+        return CausalConv1d().oracle(np.abs(x), np.abs(taps), np.abs(state), positive, rows)
 
     def body(
         self,
@@ -165,7 +212,7 @@ class CausalConv1d(Op):
             return g.narrow_like(turned, x)
 
         filters = g.op("Unsqueeze", g.op("Transpose", g.widen(taps), perm=[1, 0]), g.ints(1))
-        y, present = g.op(
+        y, present = g.ops(
             "CausalConvWithState",
             channels_first(x),
             filters,

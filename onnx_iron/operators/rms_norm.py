@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnx_iron.dtypes import Array
-from onnx_iron.operators.base import Case, In, Op, Shape, narrow_like, widen
+from onnx_iron.operators.base import Case, In, Op, Shape, Tolerance, narrow_like, widen
 from onnx_iron.operators.body import Body
 
 
@@ -24,6 +24,7 @@ class RMSNorm(Op):
     reduces_last_axis = True
     flops_each = 4
     standard_opset = 23
+    tolerance = Tolerance(8, 1, "a sum in some order; the first of two roundings")
     cases = (
         Case({"x": (4, 64)}),
         Case({"x": (4, 64), "weight": (64,)}),
@@ -40,6 +41,10 @@ class RMSNorm(Op):
         mean = np.mean(wide * wide, axis=-1, keepdims=True, dtype=np.float32)
         y = narrow_like(wide / np.sqrt(mean + np.float32(self.epsilon)), x)
         return y if weight is None else narrow_like(widen(y) * widen(weight), x)
+
+    def oracle(self, x: Array, weight: Array | None = None) -> Array:
+        y = x / np.sqrt(np.mean(x * x, -1, keepdims=True) + self.epsilon)
+        return np.asarray(y if weight is None else y * weight)
 
     def body(self, g: Body, x: str, weight: str | None = None) -> str:
         wide = g.widen(x)

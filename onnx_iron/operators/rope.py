@@ -9,9 +9,9 @@ import numpy as np
 
 from onnx_iron.dtypes import Array
 from onnx_iron.graph.handle import Handle
-from onnx_iron.graph.trace import Operand
+from onnx_iron.graph.operand import Operand
 from onnx_iron.graph.value import Value
-from onnx_iron.operators.base import Case, In, Kind, Op, Shape, narrow_like, widen
+from onnx_iron.operators.base import Case, In, Kind, Op, Shape, Tolerance, narrow_like, widen
 from onnx_iron.operators.body import Body
 
 
@@ -30,6 +30,9 @@ class RoPE(Op):
     built_in = ("interleaved",)
     flops_each = 4
     standard_opset = 23
+    tolerance = Tolerance(
+        0, 1, "two products and a sum, each rounded to float32", of_magnitude=2**-22
+    )
     cases = (
         Case({"x": (4, 64), "angles": (4, 64)}),
         Case({"x": (12, 32), "angles": (4, 32)}),
@@ -66,6 +69,24 @@ class RoPE(Op):
         y[one] = wide[one] * cos - wide[two] * sin
         y[two] = wide[two] * cos + wide[one] * sin
         return narrow_like(y, x)
+
+    def oracle(self, x: Array, angles: Array) -> Array:
+        turned = np.repeat(angles, x.shape[0] // angles.shape[0], axis=0)
+        turn = turned[:, 0::2] + 1j * turned[:, 1::2]
+        if self.interleaved:
+            y = (x[:, 0::2] + 1j * x[:, 1::2]) * turn
+            return np.stack([y.real, y.imag], -1).reshape(x.shape)
+        y = (x[:, : x.shape[1] // 2] + 1j * x[:, x.shape[1] // 2 :]) * turn
+        return np.concatenate([y.real, y.imag], -1)
+
+    def magnitude(self, x: Array, angles: Array) -> Array:
+        turned = np.abs(np.repeat(angles, x.shape[0] // angles.shape[0], axis=0))
+        largest = np.maximum(turned[:, 0::2], turned[:, 1::2])
+        if self.interleaved:
+            both = np.abs(x[:, 0::2]) + np.abs(x[:, 1::2])
+            return np.repeat(both * largest, 2, axis=-1)
+        both = np.abs(x[:, : x.shape[1] // 2]) + np.abs(x[:, x.shape[1] // 2 :])
+        return np.concatenate([both * largest] * 2, -1)
 
     def body(self, g: Body, x: str, angles: str) -> str:
         rows, half = g.size(angles, g.integer(0)), g.shape("x")[1] // 2

@@ -1,6 +1,7 @@
 #include "provider/native/describe.h"
 
 #include <cstring>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "kernels/cpu/kernel.h"
@@ -37,12 +38,18 @@ std::vector<Item> read_list(const ort::Attribute* attribute, int32_t kind) {
   return items;
 }
 
-void write_attribute(JsonWriter& json, const ort::Attribute* attribute) {
-  const char* name = nullptr;
-  check(ort::OpAttr_GetName(attribute, &name));
-  int32_t kind = 0;
-  check(ort::OpAttr_GetType(attribute, &kind));
+// Whether a call that may fail succeeds.
+bool succeeds(ort::Status* status) {
+  if (status == nullptr) return true;
+  ort::ReleaseStatus(status);
+  return false;
+}
+
+void write_attribute(JsonWriter& json, const ort::Attribute* attribute, const char* name) {
   json.key(name);
+  int32_t kind = 0;
+  // onnxruntime has no kind for a type, and fails.
+  if (!succeeds(ort::OpAttr_GetType(attribute, &kind))) return json.null();
   size_t bytes = 0;
   switch (kind) {
     case ort::kInt: {
@@ -101,10 +108,10 @@ bool is_small_integer(const ValueType& type) {
   return true;
 }
 
-void write_value(JsonWriter& json, const ort::ValueInfo* value) {
+void write_value(JsonWriter& json, const ort::ValueInfo* value, const std::string& name) {
   ValueType type = type_of(value);
   json.begin_object();
-  json.member("name", std::string_view(name_of(value)));
+  json.member("name", std::string_view(name));
   json.member("dtype", int64_t{type.dtype});
   json.key("dims");
   if (!type.has_rank) {
@@ -127,26 +134,69 @@ void write_value(JsonWriter& json, const ort::ValueInfo* value) {
   json.end_object();
 }
 
-// Keeps the values that a description mentions, each once.
+// Keeps the values that a description mentions, each once. onnxruntime gives names as C strings:
+// two values whose names differ only after a NUL look alike. Each gets a name of its own here, and
+// whoever reads or writes one is told of it.
 class Mentioned {
  public:
-  void write_names(JsonWriter& json, const std::vector<const ort::ValueInfo*>& values) {
+  void add(const std::vector<const ort::ValueInfo*>& values) {
+    for (const ort::ValueInfo* value : values) {
+      if (value == nullptr || names_.count(value) > 0) continue;
+      std::string name = name_of(value);
+      // The empty name is that of an omitted operand.
+      bool fresh = first_.emplace(name, value).second;
+      if (!fresh) alike_.insert(name);
+      names_[value] = fresh ? name : name + std::string(1, '\0') + std::to_string(names_.size());
+      if (!name.empty()) values_.push_back(value);
+    }
+  }
+  // The values at the border may be those of the graph around: the name says which they are.
+  void add_border(const std::vector<const ort::ValueInfo*>& values) {
+    for (const ort::ValueInfo* value : values) {
+      std::string name = name_of(value);
+      if (names_.count(value) > 0) continue;
+      if (first_.count(name) > 0) {
+        names_[value] = name;
+      } else {
+        add({value});
+      }
+    }
+  }
+  // A name that several values have, of these; empty where there is none.
+  std::string alike(const std::vector<const ort::ValueInfo*>& values) const {
+    for (const ort::ValueInfo* value : values) {
+      if (value == nullptr) continue;
+      std::string name = name_of(value);
+      if (!name.empty() && alike_.count(name) > 0) return name;
+    }
+    return {};
+  }
+  std::string name(const ort::ValueInfo* value) const {
+    if (value == nullptr || name_of(value).empty()) return {};
+    return names_.at(value);
+  }
+  void write_names(JsonWriter& json, const std::vector<const ort::ValueInfo*>& values) const {
     json.begin_array();
     for (const ort::ValueInfo* value : values) {
-      std::string name = value == nullptr ? std::string() : name_of(value);
-      json.value(std::string_view(name));
-      if (!name.empty() && names_.insert(name).second) values_.push_back(value);
+      std::string text = name(value);
+      json.value(std::string_view(text));
     }
     json.end_array();
   }
   const std::vector<const ort::ValueInfo*>& values() const { return values_; }
 
  private:
-  std::unordered_set<std::string> names_;
+  std::unordered_map<const ort::ValueInfo*, std::string> names_;
+  std::unordered_map<std::string, const ort::ValueInfo*> first_;
+  std::unordered_set<std::string> alike_;
   std::vector<const ort::ValueInfo*> values_;
 };
 
-void write_node(JsonWriter& json, const ort::Node* node, Mentioned& mentioned) {
+std::vector<const ort::ValueInfo*> implicit_inputs_of(const ort::Node* node) {
+  return list<ort::ValueInfo>(node, ort::Node_GetNumImplicitInputs, ort::Node_GetImplicitInputs);
+}
+
+void write_node(JsonWriter& json, const ort::Node* node, const Mentioned& mentioned) {
   const char* result = nullptr;
   json.begin_object();
   json.member("name", std::string_view(text(ort::Node_GetName(node, &result), result)));
@@ -158,16 +208,29 @@ void write_node(JsonWriter& json, const ort::Node* node, Mentioned& mentioned) {
   json.member("since_version", int64_t{version});
   json.key("attributes");
   json.begin_object();
+  std::string problem;
   for (const ort::Attribute* attribute :
        list<ort::Attribute>(node, ort::Node_GetNumAttributes, ort::Node_GetAttributes)) {
-    write_attribute(json, attribute);
+    const char* name = nullptr;
+    check(ort::OpAttr_GetName(attribute, &name));
+    // A name that was cut at a NUL is not found, or is another attribute's.
+    const ort::Attribute* found = nullptr;
+    if (!succeeds(ort::Node_GetAttributeByName(node, name, &found)) || found != attribute) {
+      problem = "the name of its attribute '" + std::string(name) + "' has a NUL in it";
+      continue;
+    }
+    write_attribute(json, attribute, name);
   }
   json.end_object();
+  for (const auto& values : {inputs_of(node), implicit_inputs_of(node), outputs_of(node)}) {
+    std::string name = mentioned.alike(values);
+    if (!name.empty()) problem = "several values are called '" + name + "' up to a NUL";
+  }
+  json.member("problem", std::string_view(problem));
   json.key("inputs");
   mentioned.write_names(json, inputs_of(node));
   json.key("implicit_inputs");
-  mentioned.write_names(json, list<ort::ValueInfo>(node, ort::Node_GetNumImplicitInputs,
-                                                   ort::Node_GetImplicitInputs));
+  mentioned.write_names(json, implicit_inputs_of(node));
   json.key("outputs");
   mentioned.write_names(json, outputs_of(node));
   json.end_object();
@@ -251,7 +314,15 @@ void describe(JsonWriter& json, const ort::Graph* graph,
   json.member("nested", parent != nullptr);
   json.key("nodes");
   json.begin_array();
-  for (const ort::Node* node : nodes_of(graph)) write_node(json, node, mentioned);
+  std::vector<const ort::Node*> nodes = nodes_of(graph);
+  for (const ort::Node* node : nodes) {
+    mentioned.add(inputs_of(node));
+    mentioned.add(implicit_inputs_of(node));
+    mentioned.add(outputs_of(node));
+  }
+  mentioned.add_border(inputs);
+  mentioned.add_border(outputs);
+  for (const ort::Node* node : nodes) write_node(json, node, mentioned);
   json.end_array();
   json.key("inputs");
   mentioned.write_names(json, inputs);
@@ -259,7 +330,7 @@ void describe(JsonWriter& json, const ort::Graph* graph,
   mentioned.write_names(json, outputs);
   json.key("values");
   json.begin_array();
-  for (const ort::ValueInfo* value : mentioned.values()) write_value(json, value);
+  for (const ort::ValueInfo* value : mentioned.values()) write_value(json, value, mentioned.name(value));
   json.end_array();
   json.end_object();
 }

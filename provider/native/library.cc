@@ -1,5 +1,6 @@
 // What the library exports to onnxruntime.
 #include "kernels/cpu/c_api.h"
+#include "kernels/cpu/loops.h"
 #include "provider/native/custom_ops.h"
 #include "provider/native/ort_api.h"
 #include "provider/native/provider.h"
@@ -36,6 +37,7 @@ ONNX_IRON_EXPORT ort::Status* CreateEpFactories(const char* /*registered_name*/,
   ort::ep_api_table = ort::GetEpApi();
   if (capacity == 0) return ort::CreateStatus(ort::kFail, "onnx-iron: no room for a factory");
   return guarded([&] {
+    loops();  // where ONNX_IRON_CPU is wrong, this is the place to say so
     factories[0] = new ProviderFactory();
     *written = 1;
   });
@@ -49,7 +51,10 @@ ONNX_IRON_EXPORT ort::Status* ReleaseEpFactory(ort::FactoryTable* factory) {
 ONNX_IRON_EXPORT ort::Status* RegisterCustomOps(ort::SessionOptions* options,
                                                 const ort::ApiBase* base) {
   if (ort::Status* too_old = take_api(base, ort::kCustomOpApiVersion)) return too_old;
-  return guarded([&] { add_custom_ops(options); });
+  return guarded([&] {
+    loops();  // likewise
+    add_custom_ops(options);
+  });
 }
 
 }  // extern "C"

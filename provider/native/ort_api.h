@@ -145,6 +145,8 @@ inline constexpr ApiCall<358, Status*(const Node*, const ValueInfo**, size_t)>
     Node_GetImplicitInputs;
 inline constexpr ApiCall<359, Status*(const Node*, size_t*)> Node_GetNumAttributes;
 inline constexpr ApiCall<360, Status*(const Node*, const Attribute**, size_t)> Node_GetAttributes;
+inline constexpr ApiCall<361, Status*(const Node*, const char* name, const Attribute**)>
+    Node_GetAttributeByName;
 inline constexpr ApiCall<363, Status*(const Attribute*, int32_t* kind)> OpAttr_GetType;
 inline constexpr ApiCall<364, Status*(const Attribute*, const char**)> OpAttr_GetName;
 inline constexpr ApiCall<368, Status*(const Node*, const char**)> Node_GetEpName;

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -41,8 +42,13 @@ void ask(Request& request) {
         "onnx-iron: there is no planner: either the library was registered without "
         "onnx_iron.register(), or Python is shutting down");
   }
-  int result = planner(&request, request.question.data(), request.question.size());
-  if (result != 0) request.fail("onnx-iron: the planner failed without a message");
+  planner(&request, request.question.data(), request.question.size());
+  if (!request.answered && !request.failed) {
+    // Python is told again, for onnxruntime's own code lies between it and the one who waits: its
+    // handler runs when that code is back in Python.
+    std::raise(SIGINT);
+    throw Interrupted();
+  }
   if (request.failed) throw std::invalid_argument(request.failure);
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct Request {
   std::string question;
   // Answers. A failure is a text for the user.
   bool failed = false;
+  bool answered = false;
   std::string failure;
   std::vector<std::vector<size_t>> claims;
   // Where the question is about a program, an empty one to fill in.
@@ -24,13 +26,20 @@ struct Request {
   void fail(std::string message);
 };
 
-// Python's side: returns 0, or something else after a failure.
+// Python's side: tells the request that it is answered, or that it failed; neither is an
+// interruption (Ctrl-C). What it returns says nothing: it is undefined where an exception came out.
 using Planner = int (*)(void* request, const char* question, size_t length);
 
 // null takes the planner away, and waits for the questions that it is still answering.
 void set_planner(Planner planner);
 
-// Throws std::invalid_argument with the failure, if there is one.
+// A question that Ctrl-C ended. An error from onnxruntime would reach the user before the
+// interpreter runs its handler, so what can go on without an answer does.
+struct Interrupted : std::runtime_error {
+  Interrupted() : std::runtime_error("onnx-iron: interrupted") {}
+};
+
+// Throws Interrupted, and std::invalid_argument with the failure, if there is one.
 void ask(Request& request);
 
 }  // namespace onnx_iron

@@ -41,6 +41,8 @@ void onnx_iron_request_fail(void* request, const char* message) {
   static_cast<Request*>(request)->fail(message);
 }
 
+void onnx_iron_request_answered(void* request) { static_cast<Request*>(request)->answered = true; }
+
 void onnx_iron_request_claim(void* request, const size_t* nodes, size_t count) {
   answer(request, false, [&](Request& to) {
     to.claims.emplace_back(nodes, nodes + count);

@@ -16,6 +16,9 @@ ONNX_IRON_EXPORT void onnx_iron_set_planner(int (*planner)(void* request, const 
 // A text that the user reads.
 ONNX_IRON_EXPORT void onnx_iron_request_fail(void* request, const char* message);
 
+// Says that the answer is complete.
+ONNX_IRON_EXPORT void onnx_iron_request_answered(void* request);
+
 // Claims one group of nodes, by their positions in the description.
 ONNX_IRON_EXPORT void onnx_iron_request_claim(void* request, const size_t* nodes, size_t count);
 

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "provider/native/describe.h"
+#include "provider/native/planner.h"
 #include "provider/native/status.h"
 #include "provider/native/subgraph.h"
 
@@ -18,8 +19,9 @@ constexpr char kOptionPrefix[] = "ep.ironexecutionprovider.";
 
 std::atomic<int64_t> providers_made{0};
 
-// The provider's options among all of the session's entries.
-Provider::Options options_of(const ort::SessionOptions* session_options) {
+// The provider's options among all of the session's entries, and whether these ask for a file of
+// compiled nodes.
+Provider::Options options_of(const ort::SessionOptions* session_options, bool* saving) {
   ort::KeyValuePairs* entries = nullptr;
   check(ort::GetSessionOptionsConfigEntries(session_options, &entries));
   const char* const* keys = nullptr;
@@ -32,6 +34,7 @@ Provider::Options options_of(const ort::SessionOptions* session_options) {
     if (std::strncmp(keys[i], kOptionPrefix, prefix) == 0) {
       options.emplace_back(keys[i] + prefix, values[i]);
     }
+    if (std::strcmp(keys[i], "ep.context_enable") == 0) *saving = std::strcmp(values[i], "1") == 0;
   }
   ort::ReleaseKeyValuePairs(entries);
   return options;
@@ -46,7 +49,7 @@ void add_device(ort::FactoryTable* factory, const ort::HardwareDevice* device,
 
 }  // namespace
 
-Provider::Provider(const Options& options) {
+Provider::Provider(const Options& options, bool saving) {
   JsonWriter json;
   json.begin_object();
   for (const auto& [name, value] : options) {
@@ -74,7 +77,14 @@ Provider::Provider(const Options& options) {
   Request request;
   request.question = begin_question("open") + "}";
   try {
+    if (saving) {
+      throw std::invalid_argument(
+          "IronExecutionProvider saves no compiled models: it compiles as a session opens; leave "
+          "out ep.context_enable, and keep the model as it was exported");
+    }
     ask(request);
+  } catch (const Interrupted&) {
+    interrupted_ = true;
   } catch (const std::exception& error) {
     failure_ = error.what();
   }
@@ -86,7 +96,7 @@ std::string Provider::begin_question(const char* kind) const {
 
 void Provider::claim(const ort::Graph* graph, ort::SupportInfo* support) {
   std::vector<const ort::Node*> nodes = nodes_of(graph);
-  if (nodes.empty()) return;
+  if (nodes.empty() || interrupted_) return;
   Request request;
   try {
     if (!failure_.empty()) throw std::invalid_argument(failure_);
@@ -99,6 +109,9 @@ void Provider::claim(const ort::Graph* graph, ort::SupportInfo* support) {
         if (index >= nodes.size()) throw std::invalid_argument("planner: no such node");
       }
     }
+  } catch (const Interrupted&) {
+    interrupted_ = true;
+    return;
   } catch (const std::exception& error) {
     failure_ = error.what();
     request.claims.clear();
@@ -175,7 +188,11 @@ ProviderFactory::ProviderFactory() {
   CreateEp = [](ort::FactoryTable*, const ort::HardwareDevice* const*,
                 const ort::KeyValuePairs* const*, size_t, const ort::SessionOptions* options,
                 const ort::Logger*, ort::EpTable** provider) {
-    return guarded([&] { *provider = new Provider(options_of(options)); });
+    return guarded([&] {
+      bool saving = false;
+      Provider::Options given = options_of(options, &saving);
+      *provider = new Provider(given, saving);
+    });
   };
   ReleaseEp = [](ort::FactoryTable*, ort::EpTable* provider) {
     delete static_cast<Provider*>(provider);

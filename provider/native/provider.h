@@ -18,7 +18,7 @@ class Provider : public ort::EpTable {
   using Options = std::vector<std::pair<std::string, std::string>>;
 
   // Asks Python whether the options are good.
-  explicit Provider(const Options& options);
+  Provider(const Options& options, bool saving);
 
  private:
   void claim(const ort::Graph* graph, ort::SupportInfo* support);
@@ -31,6 +31,8 @@ class Provider : public ort::EpTable {
   // GetCapability, and its Python side answers one of CreateEp with a session on another provider:
   // so it is kept until Compile can report it.
   std::string failure_;
+  // After an interruption nothing is claimed: the session opens soon, for its caller to be told.
+  bool interrupted_ = false;
 };
 
 class ProviderFactory : public ort::FactoryTable {

@@ -13,15 +13,6 @@ std::atomic<size_t> programs_compiled{0};
 
 namespace {
 
-std::string text_of(const int64_t* dims, size_t rank) {
-  std::string text = "(";
-  for (size_t i = 0; i < rank; ++i) {
-    if (i > 0) text += ", ";
-    text += std::to_string(dims[i]);
-  }
-  return text + (rank == 1 ? ",)" : ")");
-}
-
 DType dtype_of(const ValueType& type) { return static_cast<DType>(type.dtype); }
 
 }  // namespace
@@ -52,9 +43,11 @@ Subgraph::Subgraph(std::string question, const std::vector<const ort::ValueInfo*
       changing_inputs_.push_back(names_.size() - 1);
     }
   }
-  if (is_static) {
+  if (!is_static) return;
+  try {
     static_program_ = compile(std::move(borders));
-    question_ = {};
+  } catch (const Interrupted&) {
+    // The session is about to be thrown away; if it is not, the first call compiles.
   }
 }
 
@@ -83,19 +76,9 @@ bool Subgraph::fits(const Program& program, const std::vector<Input>& inputs) co
 }
 
 std::shared_ptr<const Program> Subgraph::program_for(const std::vector<Input>& inputs) {
-  if (static_program_ != nullptr) {
-    if (fits(*static_program_, inputs)) return static_program_;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      const Shape& shape = static_program_->inputs()[i].shape;
-      if (inputs[i].rank == shape.size() &&
-          std::equal(shape.begin(), shape.end(), inputs[i].dims)) {
-        continue;
-      }
-      throw std::invalid_argument(
-          "onnx-iron: '" + names_[i] + "' has shape " + text_of(inputs[i].dims, inputs[i].rank) +
-          ", expected " + text_of(shape.data(), shape.size()) + " as the model declares it");
-    }
-  }
+  // onnxruntime takes other shapes than the declared ones, too: (1,) for (), say, and whatever an
+  // operator before this subgraph made. They get a program of their own.
+  if (static_program_ != nullptr && fits(*static_program_, inputs)) return static_program_;
   {
     std::lock_guard lock(mutex_);
     for (const auto& program : programs_) {

@@ -237,9 +237,9 @@ def settings(target: str) -> Mapping[str, str]:
         "Debug.force_driver_sync": "true",
         "NPU_DRIVER_TARGET": target,
         "ONNX_IRON_CACHE": str(BUILDS / "onnx-iron"),
-        "ONNX_IRON_NPU_SIMULATOR": "1",
+        "ONNX_IRON_NPU_COMPILER": "design_compiler:COMPILER",
         "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONPATH": str(SOURCE),
+        "PYTHONPATH": f"{SOURCE}:{SOURCE / 'tests/npu'}",
     }
 
 
@@ -247,8 +247,8 @@ def designs(target: str) -> tuple[str, str]:
     """Build the kernels for this machine's processor, and the interpreter of designs."""
     cores = {"npu1": "AIE2", "npu2": "AIE2P"}[target]
     program = (
-        "from onnx_iron.kernels.aie.build import Target, interpreter_library, kernel_library; "
-        f"print(kernel_library(Target.{cores})); print(interpreter_library())"
+        "from onnx_iron.kernels.aie.build import Generation, interpreter_library, kernel_library; "
+        f"print(kernel_library(Generation.{cores})); print(interpreter_library())"
     )
     done = subprocess.run(
         [str(PYTHON), "-c", program],

@@ -45,7 +45,7 @@ FAULTS = ("hang", "error", "context_lost", "allocation", "context", "submission"
 @pytest.fixture(scope="session")
 def target() -> str:
     """The generation of the simulated NPU."""
-    if not os.environ.get("ONNX_IRON_NPU_SIMULATOR"):
+    if not os.environ.get("NPU_DRIVER_TARGET"):
         pytest.skip(HOW)
     return os.environ["NPU_DRIVER_TARGET"]
 

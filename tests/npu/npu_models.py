@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from design_compiler import COMPILER
 
 from onnx_iron import Graph, export
 from onnx_iron import functional as F
 from onnx_iron.dtypes import BFLOAT16, Array
 from onnx_iron.graph import Handle, Value, Weight
-from onnx_iron.kernels.designs import Device
+from onnx_iron.kernels.designs import Target
 from onnx_iron.models.llama import LlamaConfig, export_llama
-from onnx_iron.provider.npu.build import Outcome, build_plans, plans_of
+from onnx_iron.provider.devices.npu.build import Outcome, build_plans, plans_of
 
 WIDTH, CHUNK = 128, 16
 
@@ -105,8 +106,8 @@ def export_small_llama(folder: Path, context: int = 160) -> Path:
 
 def build_for(folder: Path, target: str) -> Outcome:
     """Build a folder's designs for the simulated NPU."""
-    device = Device(target)
+    device = Target(target)
     plans = [
-        plan for path in sorted(folder.glob("*.onnx")) for plan in plans_of(path, device, True)
+        plan for path in sorted(folder.glob("*.onnx")) for plan in plans_of(path, device, COMPILER)
     ]
-    return build_plans(plans, device, True, 2, lambda *_: None)
+    return build_plans(plans, device, COMPILER, 2, lambda *_: None)

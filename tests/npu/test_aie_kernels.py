@@ -19,14 +19,15 @@ from hypothesis import strategies as st
 
 from onnx_iron.dtypes import BFLOAT16, FLOAT32, Array
 from onnx_iron.kernels.aie import build
-from onnx_iron.kernels.aie.build import Target
+from onnx_iron.kernels.aie.build import Generation
 from onnx_iron.kernels.aie.library import KernelLibrary, aligned, aligned_copy, load
 from onnx_iron.operators.arithmetic import Add, Div, Mul, Sub
 from onnx_iron.operators.attention import Attention
 from onnx_iron.operators.causal_conv1d import CausalConv1d
 from onnx_iron.operators.gelu import GELU
+from onnx_iron.operators.gemm import GEMM, Epilogue, ProjectionGEMM
+from onnx_iron.operators.gemv import GEMV
 from onnx_iron.operators.layer_norm import LayerNorm
-from onnx_iron.operators.matmul import GEMM, GEMV, Epilogue, ProjectionGEMM
 from onnx_iron.operators.rms_norm import RMSNorm
 from onnx_iron.operators.rope import RoPE
 from onnx_iron.operators.silu import SiLU, silu
@@ -35,7 +36,7 @@ from onnx_iron.operators.softmax import Softmax
 Report = Callable[[str, object], None]
 
 
-@pytest.fixture(params=list(Target))
+@pytest.fixture(params=list(Generation))
 def kernels(request: pytest.FixtureRequest) -> KernelLibrary:
     return load(request.param)
 
@@ -361,7 +362,7 @@ def test_gemv(
     kernels: KernelLibrary, rng: np.random.Generator, record_property: Report, k: int, tile: int
 ) -> None:
     weight, x, y = numbers(rng, 16, k, scale=k**-0.5), numbers(rng, k), aligned(16)
-    sums = aligned(16 * kernels.target.lanes, FLOAT32)
+    sums = aligned(16 * kernels.generation.lanes, FLOAT32)
     kernels.call("gemv_start_bf16", sums)
     for first in range(0, k, tile):
         part = aligned_copy(weight[:, first : first + tile])
@@ -515,11 +516,11 @@ def test_attention_carries_nan_and_large_scores(
 
 @settings(max_examples=25, deadline=None)
 @given(rows=st.integers(1, 6), vectors=st.integers(1, 8), seed=st.integers(0, 1 << 16))
-@pytest.mark.parametrize("target", list(Target))
+@pytest.mark.parametrize("generation", list(Generation))
 def test_a_kernel_may_write_over_its_input(
-    target: Target, rows: int, vectors: int, seed: int
+    generation: Generation, rows: int, vectors: int, seed: int
 ) -> None:
-    kernels, n = load(target), vectors * 32
+    kernels, n = load(generation), vectors * 32
     x = numbers(np.random.default_rng(seed), rows, n)
     for name, extra in {
         "silu_bf16": (rows * n,),
@@ -547,9 +548,9 @@ def test_a_row_length_that_is_no_whole_number_of_vectors_is_caught(
 def test_an_address_that_is_not_aligned_is_caught() -> None:
     x, y = aligned(72)[8:], aligned(64)
     with pytest.raises(ValueError, match="64 bytes at an address that is no multiple of 64"):
-        load(Target.AIE2P).call("silu_bf16", x, y, 64)
+        load(Generation.AIE2P).call("silu_bf16", x, y, 64)
     with pytest.raises(ValueError, match="32 bytes at an address that is no multiple of 32"):
-        load(Target.AIE2).call("silu_bf16", x, y, 64)
+        load(Generation.AIE2).call("silu_bf16", x, y, 64)
 
 
 def test_an_access_past_the_end_is_caught(kernels: KernelLibrary) -> None:
@@ -614,7 +615,7 @@ def test_a_missing_compiler_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setenv("ONNX_IRON_CACHE", str(tmp_path))
     build.kernel_library.cache_clear()
     with pytest.raises(RuntimeError, match="'no-such-compiler' is not on PATH; install g"):
-        build.kernel_library(Target.AIE2)
+        build.kernel_library(Generation.AIE2)
     build.kernel_library.cache_clear()
 
 

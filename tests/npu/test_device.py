@@ -12,12 +12,14 @@ import ml_dtypes
 import numpy as np
 import onnxruntime
 import pytest
+from design_compiler import COMPILER
 from npu_models import CHUNK, WIDTH, build_for, export_short_conv, export_small_llama
 
 import onnx_iron
 from onnx_iron.dtypes import BFLOAT16, Array
-from onnx_iron.provider.npu.arrays import NPU
-from onnx_iron.provider.npu.build import plans_of
+from onnx_iron.kernels.designs import Target
+from onnx_iron.provider.devices.npu.arrays import NPU
+from onnx_iron.provider.devices.npu.build import plans_of
 from onnx_iron.provider.specs import Spec
 
 BF16_NUMBER = 16
@@ -161,7 +163,7 @@ def test_a_call_of_a_llama_is_one_run_list(
     for step in range(5):
         session.run({"input_ids": np.arange(step, step + count, dtype=np.int32)})
     counted = differences(before, driver.counters())
-    (plan,) = plans_of(llama / f"{role}.onnx", _device(target), True)
+    (plan,) = plans_of(llama / f"{role}.onnx", Target(target), COMPILER)
     designs = sum(work.on_npu for work in plan.work)
     assert sum(segment.on_npu for segment in plan.segments) == 1
     assert counted["runs"] == 5 * designs
@@ -170,16 +172,10 @@ def test_a_call_of_a_llama_is_one_run_list(
     weights = sum(
         plan.lowering.specs[name].bytes
         for name in plan.inputs
-        if plan.homes[name].kind.value == "constant"
+        if plan.homes[name].place.value == "constant"
     )
     assert counted["bytes_to_device"] < weights // 10
     assert counted["buffers_made"] < 5 * designs, "XRT's own packets at the most"
-
-
-def _device(target: str) -> Any:
-    from onnx_iron.kernels.designs import Device
-
-    return Device(target)
 
 
 # -- states ---------------------------------------------------------------------------------

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from design_compiler import COMPILER
 
 from onnx_iron.dtypes import BFLOAT16
-from onnx_iron.kernels.designs import Design, design_for
-from onnx_iron.kernels.designs import Device as Target
+from onnx_iron.kernels.designs import Design, Target, design_for
 from onnx_iron.operators.arithmetic import Add
-from onnx_iron.operators.slices import SliceScatter
-from onnx_iron.provider.npu import artifacts
-from onnx_iron.provider.npu.errors import ContextLostError, NpuError, NpuTimeoutError
-from onnx_iron.provider.npu.image import Part, build_image
-from onnx_iron.provider.npu.xrt import Buffer, Context, Device, RunList, open_device
+from onnx_iron.operators.slice_scatter import SliceScatter
+from onnx_iron.provider.devices.npu import artifacts
+from onnx_iron.provider.devices.npu.errors import ContextLostError, NpuError, NpuTimeoutError
+from onnx_iron.provider.devices.npu.image import Part, build_image
+from onnx_iron.provider.devices.npu.xrt import Buffer, Context, Device, RunList, open_device
 
 SHAPE = (4, 256)
 
@@ -39,8 +39,8 @@ def device(driver: Any) -> Iterator[Device]:
 
 
 def built(made: Design) -> artifacts.Artifact:
-    found = artifacts.artifact(made, True)
-    artifacts.build_simulated(found)
+    found = artifacts.artifact(made, COMPILER)
+    COMPILER.build(found)
     return found
 
 

@@ -184,7 +184,7 @@ def test_a_call_whose_weights_found_no_room_can_be_made_again(driver: Any, conv:
 
 
 def test_a_refused_context_while_others_are_open(driver: Any, conv: Path) -> None:
-    from onnx_iron.provider.npu.xrt import open_device
+    from onnx_iron.provider.devices.npu.xrt import open_device
 
     pair = Pair(conv)
     with open_device()._changed:
@@ -196,7 +196,7 @@ def test_a_refused_context_while_others_are_open(driver: Any, conv: Path) -> Non
 
 
 def test_a_firmware_that_makes_no_context(driver: Any, conv: Path) -> None:
-    from onnx_iron.provider.npu.xrt import open_device
+    from onnx_iron.provider.devices.npu.xrt import open_device
 
     pair = Pair(conv)
     with open_device()._changed:
@@ -239,8 +239,8 @@ def test_a_lost_context_makes_room_for_its_successor(
     driver: Any, conv: Path, target: str, tmp_path: Path
 ) -> None:
     """All contexts but one are in use by others."""
-    from onnx_iron.provider.npu.image import Part, build_image
-    from onnx_iron.provider.npu.xrt import open_device
+    from onnx_iron.provider.devices.npu.image import Part, build_image
+    from onnx_iron.provider.devices.npu.xrt import open_device
 
     device = open_device()
     (tmp_path / "any.pdi").write_bytes(b"none")

@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from design_compiler import COMPILER, MAGIC
 from npu_models import build_for, export_short_conv, export_small_llama
 
-from onnx_iron.kernels.designs import Device
-from onnx_iron.provider.npu.artifacts import SIMULATOR_MAGIC, Artifact, images
-from onnx_iron.provider.npu.build import plans_of
-from onnx_iron.provider.npu.image import MOST_DESIGNS
-from onnx_iron.provider.npu.plan import Kind, Plan
+from onnx_iron.kernels.designs import Target
+from onnx_iron.provider.devices.npu.artifacts import Artifact, images
+from onnx_iron.provider.devices.npu.build import plans_of
+from onnx_iron.provider.devices.npu.image import MOST_DESIGNS
+from onnx_iron.provider.devices.npu.work import Place, Plan
 
-DEVICES = list(Device)
+DEVICES = list(Target)
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +32,14 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("ONNX_IRON_CACHE", str(tmp_path / "cache"))
-    from onnx_iron.provider.npu.artifacts import artifact
+    from onnx_iron.provider.devices.npu.artifacts import artifact
 
     artifact.cache_clear()
     return tmp_path / "cache"
 
 
-def planned(path: Path, device: Device = Device.NPU2) -> Plan:
-    (plan,) = plans_of(path, device, True)
+def planned(path: Path, device: Target = Target.NPU2) -> Plan:
+    (plan,) = plans_of(path, device, COMPILER)
     return plan
 
 
@@ -51,7 +52,7 @@ def segments(plan: Plan) -> list[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("role", ["prefill", "decode"])
-def test_a_short_convolution_is_one_segment(conv: Path, device: Device, role: str) -> None:
+def test_a_short_convolution_is_one_segment(conv: Path, device: Target, role: str) -> None:
     plan = planned(conv / f"{role}.onnx", device)
     ((where, ops),) = segments(plan)
     assert where == "npu"
@@ -68,7 +69,7 @@ def test_runs_of_one_design_are_side_by_side(conv: Path) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_chunk_of_a_llama_is_one_segment_too(llama: Path, device: Device) -> None:
+def test_a_chunk_of_a_llama_is_one_segment_too(llama: Path, device: Target) -> None:
     plan = planned(llama / "prefill.onnx", device)
     assert [where for where, _ in segments(plan)] == ["host", "npu", "host"]
     # The last valid row is taken as a row, though the model takes it from the flattened matrix.
@@ -77,7 +78,7 @@ def test_a_chunk_of_a_llama_is_one_segment_too(llama: Path, device: Device) -> N
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_llama_decodes_in_one_segment_between_the_hosts(llama: Path, device: Device) -> None:
+def test_a_llama_decodes_in_one_segment_between_the_hosts(llama: Path, device: Target) -> None:
     plan = planned(llama / "decode.onnx", device)
     assert [where for where, _ in segments(plan)] == ["host", "npu", "host"]
     assert segments(plan)[0][1] == ["Narrow", "Cast"], "the angles, in bfloat16 for the kernel"
@@ -95,7 +96,7 @@ def test_arena_places_do_not_overlap_while_they_live(llama: Path) -> None:
                 continue
             root = plan.lowering.resolve(name)[0]
             home = plan.homes[root]
-            if home.kind is Kind.ARENA:
+            if home.place is Place.ARENA:
                 end = home.offset + plan.lowering.specs[root].bytes
                 first = spans.get(root, (position,))[0]
                 spans[root] = first, position, home.offset, end
@@ -129,7 +130,7 @@ def test_artifacts_are_built_once_and_named_by_content(conv: Path, cache: Path) 
 
 def test_an_image_takes_so_many_designs_and_no_more() -> None:
     def artifact(number: int) -> Any:
-        return Artifact(str(number), None, Path(), True)  # type: ignore[arg-type]
+        return Artifact(str(number), None, Path(), COMPILER)  # type: ignore[arg-type]
 
     many = [artifact(n % 70) for n in range(200)]
     groups = images(many)
@@ -138,19 +139,17 @@ def test_an_image_takes_so_many_designs_and_no_more() -> None:
 
 
 def test_simulated_instructions_carry_the_values(llama: Path, cache: Path) -> None:
-    from onnx_iron.provider.npu.artifacts import build_simulated
-
     plan = planned(llama / "decode.onnx")
     scatter = next(work for work in plan.work if work.step.op == "SliceScatter")
     assert scatter.artifact is not None
-    build_simulated(scatter.artifact)
+    COMPILER.build(scatter.artifact)
     words = scatter.artifact.words({"start": 7})
-    assert words.startswith(SIMULATOR_MAGIC)
+    assert words.startswith(MAGIC)
     assert words[-4:] == (7).to_bytes(4, "little")
 
 
 def test_build_needs_xclbinutil_or_says_so(conv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnx_iron.provider.npu import image
+    from onnx_iron.provider.devices.npu import image
 
     monkeypatch.setattr(image, "find_tool", lambda: None)
     with pytest.raises(FileNotFoundError, match="xclbinutil is not installed; it comes with XRT"):

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from design_compiler import COMPILER
 from npu_models import export_short_conv
 from simulator import sysfs
 
-from onnx_iron.kernels.designs import Design, Device, design_for
+from onnx_iron.kernels.designs import Design, Target, design_for
 from onnx_iron.kernels.designs.interpreter import encode
-from onnx_iron.provider.npu import examine, toolchain
-from onnx_iron.provider.npu.artifacts import addresses, artifact
-from onnx_iron.provider.npu.image import TARGETS, Part, build_image, find_tool
+from onnx_iron.provider.devices.npu import examine, toolchain
+from onnx_iron.provider.devices.npu.artifacts import addresses, artifact
+from onnx_iron.provider.devices.npu.image import TARGETS, Part, build_image, find_tool
 from onnx_iron.tools import estimate
 from onnx_iron.tools.main import main
 
@@ -41,8 +42,11 @@ needs_xclbinutil = pytest.mark.skipif(find_tool() is None, reason="needs XRT's x
 
 
 @needs_xclbinutil
-def test_build_kernels_builds_each_design_once(conv: Path, capsys: Any) -> None:
-    command = ["build-kernels", str(conv), "--target", "npu2", "--simulator", "--jobs", "2"]
+def test_build_kernels_builds_each_design_once(
+    conv: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(toolchain.VARIABLE, "design_compiler:COMPILER")
+    command = ["build-kernels", str(conv), "--target", "npu2", "--jobs", "2"]
     assert main(command) == 0
     first = capsys.readouterr()
     images = first.out.splitlines()
@@ -56,7 +60,10 @@ def test_build_kernels_builds_each_design_once(conv: Path, capsys: Any) -> None:
 
 
 @needs_xclbinutil
-def test_without_the_toolchain_the_message_says_what_to_install(conv: Path, capsys: Any) -> None:
+def test_without_the_toolchain_the_message_says_what_to_install(
+    conv: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(toolchain.VARIABLE, raising=False)
     assert main(["build-kernels", str(conv), "--target", "npu1"]) == 1
     text = capsys.readouterr().err
     assert "mlir-aie 1.4.0" in text
@@ -83,9 +90,9 @@ def test_estimate_counts_and_predicts(conv: Path, capsys: Any) -> None:
 
 
 def test_estimated_times_are_what_the_costs_add_up_to(conv: Path) -> None:
-    from onnx_iron.provider.npu.build import plans_of
+    from onnx_iron.provider.devices.npu.build import plans_of
 
-    plans = plans_of(conv / "decode.onnx", Device.NPU2, False)
+    plans = plans_of(conv / "decode.onnx", Target.NPU2, COMPILER)
     made = estimate.estimate(plans, 14.7e12, 50e9)
     total = made.total
     assert total.runs == 9
@@ -160,7 +167,7 @@ def test_a_user_without_permission_is_told_the_group(
     assert "usermod -aG render" in found.remedy
 
 
-@pytest.mark.skipif("ONNX_IRON_NPU_SIMULATOR" in os.environ, reason="there is an NPU here")
+@pytest.mark.skipif("NPU_DRIVER_TARGET" in os.environ, reason="there is an NPU here")
 def test_doctor_fails_where_there_is_no_npu(capsys: Any) -> None:
     assert main(["doctor"]) == 1
     printed = capsys.readouterr()
@@ -168,10 +175,10 @@ def test_doctor_fails_where_there_is_no_npu(capsys: Any) -> None:
     assert "the NPU can't be used" in printed.err
 
 
-@pytest.mark.skipif("ONNX_IRON_NPU_SIMULATOR" not in os.environ, reason="there is no NPU here")
+@pytest.mark.skipif("NPU_DRIVER_TARGET" not in os.environ, reason="there is no NPU here")
 def test_doctor_is_content_with_the_simulated_npu(capsys: Any) -> None:
     assert main(["doctor"]) == 0
-    assert "simulated, XRT" in capsys.readouterr().out
+    assert "its designs by simulator, XRT" in capsys.readouterr().out
 
 
 # -- the toolchain's seam -------------------------------------------------------------------
@@ -181,11 +188,11 @@ def a_design() -> Design:
     import numpy as np
 
     from onnx_iron.dtypes import BFLOAT16
-    from onnx_iron.operators.slices import SliceScatter
+    from onnx_iron.operators.slice_scatter import SliceScatter
 
     op = SliceScatter.from_attributes({"axis": 0})
     specs = (((64, 128), BFLOAT16), ((4, 128), BFLOAT16), ((), np.dtype(np.int32)))
-    made = design_for(op, specs, Device.NPU2)
+    made = design_for(op, specs, Target.NPU2)
     assert isinstance(made, Design)
     return made
 
@@ -238,7 +245,7 @@ def test_a_design_goes_through_the_toolchain(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """With an aiecc that only hands out files: what is asked of it, and what is kept."""
-    made = artifact(a_design(), False)
+    made = artifact(a_design(), toolchain.AIECC)
     (tmp_path / "one.pdi").write_bytes(b"configuration")
     image = tmp_path / "handed.xclbin"
     build_image([Part("MLIR_AIE", tmp_path / "one.pdi", 2)], TARGETS["npu2"], image)
@@ -273,7 +280,7 @@ def test_kernels_are_compiled_for_the_cores(tmp_path: Path) -> None:
     from onnx_iron.dtypes import BFLOAT16
     from onnx_iron.operators.silu import SiLU
 
-    made = design_for(SiLU(), (((4, 64), BFLOAT16),), Device.NPU1)
+    made = design_for(SiLU(), (((4, 64), BFLOAT16),), Target.NPU1)
     assert isinstance(made, Design)
     compiler = tmp_path / "peano" / "bin" / "clang++"
     compiler.parent.mkdir(parents=True)
@@ -284,8 +291,8 @@ def test_kernels_are_compiled_for_the_cores(tmp_path: Path) -> None:
     tools = toolchain.Toolchain("aiecc", tmp_path / "peano", tmp_path / "include", "xclbinutil")
     toolchain.compile_kernels(made, tools, tmp_path)
     log = (tmp_path / "log").read_text()
-    assert "activations.cc -c -std=c++20 -O2 -DNDEBUG" in log
-    assert "--target=aie2-none-unknown-elf -o activations.o" in log
+    assert "silu.cc -c -std=c++20 -O2 -DNDEBUG" in log
+    assert "--target=aie2-none-unknown-elf -o silu.o" in log
     compiler.write_text("#!/bin/sh\necho no such header >&2\nexit 3\n")
     with pytest.raises(toolchain.ToolchainError, match="exit code 3:\nno such header"):
         toolchain.compile_kernels(made, tools, tmp_path)

@@ -2,7 +2,7 @@
 // over D; a row's exponentials are summed in eight lanes, key j in lane j % 8; its values in
 // ascending j. None of it depends on which other rows share the pass.
 #include "kernels/cpu/vector/declarations.h"
-#include "kernels/cpu/vector/functions.h"
+#include "kernels/cpu/vector/math.h"
 
 namespace onnx_iron {
 namespace ONNX_IRON_PATH {

@@ -1,6 +1,6 @@
 // The filter of CausalConv1d over a block of rows and channels.
 #include "kernels/cpu/vector/declarations.h"
-#include "kernels/cpu/vector/functions.h"
+#include "kernels/cpu/vector/math.h"
 
 namespace onnx_iron {
 namespace ONNX_IRON_PATH {
@@ -10,7 +10,7 @@ namespace {
 constexpr int kRows = 4;
 
 // Rows of y at `to`, their windows where source(r, k) says.
-template <int rows, bool silu, typename T, typename Source>
+template <int rows, bool with_silu, typename T, typename Source>
 ONNX_IRON_INLINE void filter(const ConvShape& shape, const T* taps, const T* bias, T* to,
                              int64_t first, int64_t last, Source&& source) {
   for_eights(last - first, [&](int64_t i, auto load, auto store) {
@@ -27,30 +27,30 @@ ONNX_IRON_INLINE void filter(const ConvShape& shape, const T* taps, const T* bia
       for (int r = 0; r < rows; ++r) sums[r] = add(sums[r], more);
     }
     for (int r = 0; r < rows; ++r) {
-      if constexpr (silu) sums[r] = apply<UnaryOp::kSiLU>(sums[r]);
+      if constexpr (with_silu) sums[r] = to_float(silu(to_double(sums[r])));
       store(to + r * shape.channels + c, sums[r]);
     }
   });
 }
 
-template <bool silu, typename T>
+template <bool with_silu, typename T>
 void filter_rows(const ConvShape& shape, const T* x, const T* taps, const T* state, const T* bias,
                  T* y, int64_t begin, int64_t end, int64_t first, int64_t last) {
   const int64_t channels = shape.channels, before = shape.taps - 1;
   int64_t t = begin;
   // Windows that begin in the state.
   for (; t < end && t < before; ++t) {
-    filter<1, silu>(shape, taps, bias, y + t * channels, first, last, [&](int, int64_t k) {
+    filter<1, with_silu>(shape, taps, bias, y + t * channels, first, last, [&](int, int64_t k) {
       const int64_t row = t + k;
       return row < before ? state + row * channels : x + (row - before) * channels;
     });
   }
   const auto inside = [&](int r, int64_t k) { return x + (t - before + r + k) * channels; };
   for (; t + kRows <= end; t += kRows) {
-    filter<kRows, silu>(shape, taps, bias, y + t * channels, first, last, inside);
+    filter<kRows, with_silu>(shape, taps, bias, y + t * channels, first, last, inside);
   }
   for (; t < end; ++t) {
-    filter<1, silu>(shape, taps, bias, y + t * channels, first, last, inside);
+    filter<1, with_silu>(shape, taps, bias, y + t * channels, first, last, inside);
   }
 }
 

@@ -12,11 +12,6 @@ void widen(const void* x, float* out, int64_t n);
 template <typename T>
 void narrow(const float* x, void* out, int64_t n);
 template <typename T>
-void binary(BinaryOp op, const void* a, bool a_one, const void* b, bool b_one, void* out,
-            int64_t n);
-template <typename T>
-void unary(UnaryOp op, const void* x, void* out, int64_t n);
-template <typename T>
 void rms_norm(const void* x, const void* weight, void* out, int64_t rows, int64_t width,
               float epsilon);
 template <typename T>
@@ -35,18 +30,18 @@ void causal_conv1d(const ConvShape& shape, const void* x, const void* taps, cons
                    int64_t last);
 template <typename T>
 void gemv(const void* w, const float* x, void* out, int64_t k, int64_t begin, int64_t end,
-          UnaryOp epilogue);
+          UnaryLoop epilogue);
 template <typename T>
 void pack(const void* a, float* packed, int64_t m, int64_t k, int64_t begin, int64_t end);
 template <typename T>
 void gemm(const float* packed, const void* b, void* out, int64_t m, int64_t n, int64_t k,
-          int64_t group, int64_t group_end, int64_t column, UnaryOp epilogue);
+          int64_t group, int64_t group_end, int64_t column, UnaryLoop epilogue);
 template <typename T>
 void gemv_row_major(const float* x, const void* b, void* out, int64_t n, int64_t k, int64_t begin,
-                    int64_t end, UnaryOp epilogue);
+                    int64_t end, UnaryLoop epilogue);
 template <typename T>
 void gemm_row_major(const float* a, const void* b, void* out, int64_t n, int64_t k, int64_t row,
-                    int64_t row_end, int64_t column, UnaryOp epilogue);
+                    int64_t row_end, int64_t column, UnaryLoop epilogue);
 template <typename T>
 void attention(const AttentionChunk& chunk, const float* query, const int64_t* counts, int64_t rows,
                float* records);

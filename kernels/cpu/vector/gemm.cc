@@ -3,7 +3,7 @@
 // Along K a tile goes in blocks that stay in the first-level cache, accumulators kept between them.
 // AVX-512 has the lanes of two outputs in one register, and so the bits of AVX2.
 #include "kernels/cpu/vector/declarations.h"
-#include "kernels/cpu/vector/functions.h"
+#include "kernels/cpu/vector/epilogue.h"
 
 namespace onnx_iron {
 namespace ONNX_IRON_PATH {
@@ -112,7 +112,7 @@ void pack(const void* a, float* packed, int64_t m, int64_t k, int64_t begin, int
 
 template <typename T>
 void gemm(const float* packed, const void* b, void* out, int64_t m, int64_t n, int64_t k,
-          int64_t group, int64_t group_end, int64_t column, UnaryOp epilogue) {
+          int64_t group, int64_t group_end, int64_t column, UnaryLoop epilogue) {
   alignas(64) float panels[kPanels][kBlockSteps * 8 * kColumns];
   // Not set before it is used: only what a block leaves to the next is ever read.
   alignas(64) std::byte kept[kGroups][kPanels][sizeof(Sums)];
@@ -152,9 +152,9 @@ void gemm(const float* packed, const void* b, void* out, int64_t m, int64_t n, i
 template void pack<float>(const void*, float*, int64_t, int64_t, int64_t, int64_t);
 template void pack<bf16>(const void*, float*, int64_t, int64_t, int64_t, int64_t);
 template void gemm<float>(const float*, const void*, void*, int64_t, int64_t, int64_t, int64_t,
-                          int64_t, int64_t, UnaryOp);
+                          int64_t, int64_t, UnaryLoop);
 template void gemm<bf16>(const float*, const void*, void*, int64_t, int64_t, int64_t, int64_t,
-                         int64_t, int64_t, UnaryOp);
+                         int64_t, int64_t, UnaryLoop);
 
 }  // namespace ONNX_IRON_PATH
 }  // namespace onnx_iron

@@ -1,7 +1,7 @@
 // a (M, K) by b (K, N). Each output is one lane's sum in ascending k, so that a row's bits do not
 // depend on the other rows.
 #include "kernels/cpu/vector/declarations.h"
-#include "kernels/cpu/vector/functions.h"
+#include "kernels/cpu/vector/epilogue.h"
 
 namespace onnx_iron {
 namespace ONNX_IRON_PATH {
@@ -56,7 +56,7 @@ inline void multiply_rest(int64_t rows, const float* a, int64_t stride, const fl
 
 template <typename T>
 void gemm_row_major(const float* a, const void* b, void* out, int64_t n, int64_t k, int64_t row,
-                    int64_t row_end, int64_t column, UnaryOp epilogue) {
+                    int64_t row_end, int64_t column, UnaryLoop epilogue) {
   alignas(32) float block[kBlockRows * kRowMajorTileColumns];
   alignas(32) float tile[kRowMajorTileRows * kRowMajorTileColumns] = {};
   const int64_t columns =
@@ -89,7 +89,7 @@ void gemm_row_major(const float* a, const void* b, void* out, int64_t n, int64_t
 
 template <typename T>
 void gemv_row_major(const float* x, const void* b, void* out, int64_t n, int64_t k, int64_t begin,
-                    int64_t end, UnaryOp epilogue) {
+                    int64_t end, UnaryLoop epilogue) {
   // Columns whose sums stay in the first-level cache; four rows of b pass over them at a time.
   constexpr int64_t kColumns = 1024;
   constexpr int kTogether = 4;
@@ -120,13 +120,13 @@ void gemv_row_major(const float* x, const void* b, void* out, int64_t n, int64_t
 }
 
 template void gemm_row_major<float>(const float*, const void*, void*, int64_t, int64_t, int64_t,
-                                    int64_t, int64_t, UnaryOp);
+                                    int64_t, int64_t, UnaryLoop);
 template void gemm_row_major<bf16>(const float*, const void*, void*, int64_t, int64_t, int64_t,
-                                   int64_t, int64_t, UnaryOp);
+                                   int64_t, int64_t, UnaryLoop);
 template void gemv_row_major<float>(const float*, const void*, void*, int64_t, int64_t, int64_t,
-                                    int64_t, UnaryOp);
+                                    int64_t, UnaryLoop);
 template void gemv_row_major<bf16>(const float*, const void*, void*, int64_t, int64_t, int64_t,
-                                   int64_t, UnaryOp);
+                                   int64_t, UnaryLoop);
 
 }  // namespace ONNX_IRON_PATH
 }  // namespace onnx_iron

@@ -1,7 +1,7 @@
 // out[n] = w[n] . x. Each output has one accumulator of eight lanes, element k in lane k % 8, as in
 // gemm.cc: both give the same bits.
 #include "kernels/cpu/vector/declarations.h"
-#include "kernels/cpu/vector/functions.h"
+#include "kernels/cpu/vector/epilogue.h"
 
 namespace onnx_iron {
 namespace ONNX_IRON_PATH {
@@ -54,7 +54,7 @@ ONNX_IRON_INLINE void dot_rows(const T* w, const float* x, int64_t k, int64_t ah
 
 template <typename T>
 void gemv(const void* w, const float* x, void* out, int64_t k, int64_t begin, int64_t end,
-          UnaryOp epilogue) {
+          UnaryLoop epilogue) {
   const T* weight = static_cast<const T*>(w);
   T* to = static_cast<T*>(out);
   const int64_t row_bytes = (k == 0 ? 1 : k) * static_cast<int64_t>(sizeof(T));
@@ -71,8 +71,8 @@ void gemv(const void* w, const float* x, void* out, int64_t k, int64_t begin, in
   }
 }
 
-template void gemv<float>(const void*, const float*, void*, int64_t, int64_t, int64_t, UnaryOp);
-template void gemv<bf16>(const void*, const float*, void*, int64_t, int64_t, int64_t, UnaryOp);
+template void gemv<float>(const void*, const float*, void*, int64_t, int64_t, int64_t, UnaryLoop);
+template void gemv<bf16>(const void*, const float*, void*, int64_t, int64_t, int64_t, UnaryLoop);
 
 }  // namespace ONNX_IRON_PATH
 }  // namespace onnx_iron

@@ -129,6 +129,7 @@ struct D8 {
 ONNX_IRON_INLINE D8 to_double(F8 x) { return {_mm512_cvtps_pd(x.v)}; }
 ONNX_IRON_INLINE F8 to_float(D8 x) { return {_mm512_cvtpd_ps(x.v)}; }
 ONNX_IRON_INLINE D8 splat_double(double x) { return {_mm512_set1_pd(x)}; }
+ONNX_IRON_INLINE void store(double* p, D8 x) { _mm512_storeu_pd(p, x.v); }
 ONNX_IRON_INLINE D8 add(D8 a, D8 b) { return {_mm512_add_pd(a.v, b.v)}; }
 ONNX_IRON_INLINE D8 sub(D8 a, D8 b) { return {_mm512_sub_pd(a.v, b.v)}; }
 ONNX_IRON_INLINE D8 mul(D8 a, D8 b) { return {_mm512_mul_pd(a.v, b.v)}; }
@@ -161,6 +162,10 @@ ONNX_IRON_INLINE F8 to_float(D8 x) {
   return {_mm256_set_m128(_mm256_cvtpd_ps(x.high), _mm256_cvtpd_ps(x.low))};
 }
 ONNX_IRON_INLINE D8 splat_double(double x) { return {_mm256_set1_pd(x), _mm256_set1_pd(x)}; }
+ONNX_IRON_INLINE void store(double* p, D8 x) {
+  _mm256_storeu_pd(p, x.low);
+  _mm256_storeu_pd(p + 4, x.high);
+}
 ONNX_IRON_INLINE D8 add(D8 a, D8 b) {
   return {_mm256_add_pd(a.low, b.low), _mm256_add_pd(a.high, b.high)};
 }
@@ -328,6 +333,7 @@ ONNX_IRON_INLINE void sum_four(const F8* x, float* out) {
 ONNX_IRON_INLINE D8 to_double(F8 x) { return {__builtin_convertvector(x.v, DoubleLanes)}; }
 ONNX_IRON_INLINE F8 to_float(D8 x) { return {__builtin_convertvector(x.v, FloatLanes)}; }
 ONNX_IRON_INLINE D8 splat_double(double x) { return {DoubleLanes{x, x, x, x, x, x, x, x}}; }
+ONNX_IRON_INLINE void store(double* p, D8 x) { std::memcpy(p, &x, sizeof x); }
 ONNX_IRON_INLINE D8 add(D8 a, D8 b) { return {a.v + b.v}; }
 ONNX_IRON_INLINE D8 sub(D8 a, D8 b) { return {a.v - b.v}; }
 ONNX_IRON_INLINE D8 mul(D8 a, D8 b) { return {a.v * b.v}; }

@@ -1,4 +1,6 @@
 // The loops of this instruction set, in order.
+#include <iterator>
+
 #include "kernels/cpu/vector/declarations.h"
 
 #define ONNX_IRON_TEXT_OF(path) #path
@@ -13,8 +15,6 @@ constexpr TypedLoops typed() {
   return {
       .widen = widen<T>,
       .narrow = narrow<T>,
-      .binary = binary<T>,
-      .unary = unary<T>,
       .rms_norm = rms_norm<T>,
       .layer_norm = layer_norm<T>,
       .softmax = softmax<T>,
@@ -32,11 +32,29 @@ constexpr TypedLoops typed() {
 
 }  // namespace
 
+// The list of the files of functions/ is CMake's.
+#define ONNX_IRON_FUNCTION_FILE(stem) extern const FunctionFile functions_in_##stem;
+#include "function_files.inc"
+#undef ONNX_IRON_FUNCTION_FILE
+
+namespace {
+
+constexpr const FunctionFile* kFunctions[] = {
+#define ONNX_IRON_FUNCTION_FILE(stem) &functions_in_##stem,
+#include "function_files.inc"
+#undef ONNX_IRON_FUNCTION_FILE
+};
+
+}  // namespace
+
 extern const Loops kLoops;
-const Loops kLoops = {ONNX_IRON_TEXT(ONNX_IRON_PATH),
-                      typed<float>(),
-                      typed<bf16>(),
-                      {.attention_fold = attention_fold, .divide = divide}};
+// Constant, so that nothing of this instruction set runs when the library is loaded.
+constinit const Loops kLoops = {ONNX_IRON_TEXT(ONNX_IRON_PATH),
+                                typed<float>(),
+                                typed<bf16>(),
+                                {.attention_fold = attention_fold, .divide = divide},
+                                kFunctions,
+                                std::size(kFunctions)};
 
 }  // namespace ONNX_IRON_PATH
 }  // namespace onnx_iron

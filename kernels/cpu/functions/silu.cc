@@ -1,0 +1,20 @@
+// SiLU: x times its logistic function.
+#include "kernels/cpu/vector/function.h"
+
+namespace onnx_iron {
+namespace ONNX_IRON_PATH {
+namespace {
+
+struct SiLU : Unary {
+  static constexpr const char* name = "SiLU";
+  static constexpr const char* epilogue = "silu";
+  static double exact(double x) { return x / (1 + std::exp(-x)); }
+  ONNX_IRON_INLINE F8 apply(F8 x) { return to_float(silu(to_double(x))); }
+};
+
+}  // namespace
+
+ONNX_IRON_UNARY(SiLU)
+
+}  // namespace ONNX_IRON_PATH
+}  // namespace onnx_iron

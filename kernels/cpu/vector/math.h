@@ -1,0 +1,82 @@
+// Functions of eight float32 lanes. The accurate ones compute in float64 and round once, which
+// keeps them within an ulp in every range without a case for each; coefficients are Chebyshev
+// interpolations, their relative errors (below 2e-9) stated beside them.
+#pragma once
+
+#include "kernels/cpu/vector/simd.h"
+
+namespace onnx_iron {
+namespace ONNX_IRON_PATH {
+
+// c[0] + c[1] x + ..., as two chains in x**2 that run side by side.
+template <int N>
+ONNX_IRON_INLINE D8 polynomial(const double (&c)[N], D8 x) {
+  const D8 square = mul(x, x);
+  D8 first = splat_double(c[N - 1]), second = splat_double(c[N - 2]);
+#pragma GCC unroll 16
+  for (int i = N - 3; i > 0; i -= 2) {
+    first = fma(first, square, splat_double(c[i]));
+    second = fma(second, square, splat_double(c[i - 1]));
+  }
+  if constexpr (N % 2 == 0) return fma(first, x, second);
+  return fma(second, x, fma(first, square, splat_double(c[0])));
+}
+
+// 0 below -709, infinity above 709.5; NaN stays.
+ONNX_IRON_INLINE D8 exp(D8 x) {
+  // 6e-11 over |r| <= ln(2) / 2.
+  constexpr double kPolynomial[] = {0.999999999959236893,   0.999999999995472967,
+                                    0.500000010837772808,   0.166666667870287525,
+                                    0.0416662165210467985,  0.00833328333903442651,
+                                    0.00139486979847100726, 0.000199077021757350544};
+  // The second operand is what is left of a NaN.
+  x = smaller(splat_double(710.0), larger(splat_double(-709.0), x));
+  const D8 round = splat_double(6755399441055744.0);  // 1.5 * 2**52
+  const D8 biased = fma(x, splat_double(1.4426950408889634), round);
+  const D8 n = sub(biased, round);
+  const D8 r = fma(n, splat_double(-0.6931471805599453), x);
+  return mul(polynomial(kPolynomial, r), power_of_two(biased));
+}
+
+// exp(y * y) * erfc(y) for y >= 0; 1e-9 up to 11, where what it is multiplied by vanishes.
+ONNX_IRON_INLINE D8 scaled_erfc(D8 y) {
+  constexpr double kPolynomial[] = {
+      1.2530080591428208,      -0.1356211087430914,     -0.047562404406535412,
+      0.12964524339519987,     -0.1192713770893743,     0.068307999581448548,
+      -0.023787735988358232,   0.0025208011455109111,   0.0019430951614387644,
+      -0.00073031811880800596, -0.00016513885499580201, 4.1881651589500807e-5};
+  y = smaller(splat_double(11.0), y);
+  const D8 three = splat_double(3.0);
+  const D8 below = add(y, three);
+  const D8 twice = add(add(y, y), splat_double(1.0));
+  // (y - 3) / (y + 3), and the division by 1 + 2 y, with one division.
+  const D8 inverse = div(splat_double(1.0), mul(below, twice));
+  const D8 w = mul(mul(sub(y, three), twice), inverse);
+  return mul(polynomial(kPolynomial, w), mul(below, inverse));
+}
+
+ONNX_IRON_INLINE D8 negative(D8 x) { return sub(splat_double(0.0), x); }
+
+ONNX_IRON_INLINE D8 silu(D8 x) { return div(x, add(splat_double(1.0), exp(negative(x)))); }
+
+// float32 all the way, for softmax: 2 ulp for x <= 0; 0 where the result would be subnormal.
+ONNX_IRON_INLINE F8 fast_exp(F8 x) {
+  const F8 round = splat(12582912.0f);  // 1.5 * 2**23
+  const F8 lowest = splat(-87.0f);
+  const F8 clamped = larger(lowest, x);
+  const F8 biased = fma(clamped, splat(1.44269504f), round);
+  const F8 n = sub(biased, round);
+  // ln(2) in two parts, the first exact in 12 bits.
+  F8 r = fma(n, splat(-0.693359375f), clamped);
+  r = fma(n, splat(2.12194440e-4f), r);
+  F8 q = splat(0.001392625083f);
+  q = fma(q, r, splat(0.008363232884f));
+  q = fma(q, r, splat(0.04166655421f));
+  q = fma(q, r, splat(0.1666657667f));
+  q = fma(q, r, splat(0.5f));
+  const F8 result = mul(add(splat(1.0f), fma(q, mul(r, r), r)), power_of_two(biased));
+  return where_less(x, lowest, zero(), result);
+}
+
+}  // namespace ONNX_IRON_PATH
+}  // namespace onnx_iron

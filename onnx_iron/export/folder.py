@@ -1,0 +1,78 @@
+"""A folder that takes one export at a time, which appears in it whole or not at all."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+_STAGE = ".onnx-iron-export"
+_LOCK = ".onnx-iron-export.lock"
+
+
+@contextmanager
+def staged(folder: Path) -> Iterator[Path]:
+    """A hidden folder in ``folder`` to write to, empty at first and gone afterwards. Another
+    export to ``folder``, of this process or of another, waits until then; what one that was
+    killed left behind is removed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = _locked(folder / _LOCK)
+    stage = folder / _STAGE
+    try:
+        if stage.exists():
+            shutil.rmtree(stage)
+        stage.mkdir()
+        yield stage
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+        (folder / _LOCK).unlink(missing_ok=True)
+        os.close(lock)
+
+
+def _locked(path: Path) -> int:
+    """The descriptor of a lock file that is locked and still there under its name."""
+    while True:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if path.exists() and os.path.samestat(os.fstat(lock), path.stat()):
+                return lock
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(lock)  # who held it before has removed the file
+
+
+def put_in_place(stage: Path, folder: Path, models: Sequence[str], data: str | None) -> None:
+    """Move what an export wrote from ``stage`` to ``folder``.
+
+    The old weights go first and the new ones come last: in between no model opens, so that none
+    is ever seen with weights of another.
+
+    Raises:
+        OSError: a file can't be moved; what was there before is there again.
+    """
+    names = [*models, *([data] if data else [])]
+    for name in names:
+        if (folder / name).is_dir():
+            raise IsADirectoryError(f"export(): {folder / name} is a folder; remove it")
+    kept = stage / "before"
+    kept.mkdir()
+    try:
+        for name in reversed(names):
+            if (folder / name).exists():
+                (folder / name).replace(kept / name)
+        for name in names:
+            (stage / name).replace(folder / name)
+    except BaseException:
+        for name in reversed(names):
+            if (kept / name).exists() or not (stage / name).exists():
+                (folder / name).unlink(missing_ok=True)
+        for name in names:
+            if (kept / name).exists():
+                (kept / name).replace(folder / name)
+        raise

@@ -1,0 +1,191 @@
+"""Compiled designs, in a folder of the user's cache, each under a hash of what it was made from."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from onnx_iron.kernels.aie.build import cache_folder
+from onnx_iron.kernels.designs.design import Design
+from onnx_iron.kernels.designs.interpreter import encode
+from onnx_iron.kernels.designs.schedule import schedule
+from onnx_iron.provider.devices.npu.image import MOST_DESIGNS, Part, Target, build_image
+
+# How many hexadecimal digits of a hash name a file.
+_DIGITS = 24
+
+
+class Compiler(Protocol):
+    """What makes artifacts of designs.
+
+    Attributes:
+        name: the folder of its artifacts.
+    """
+
+    name: str
+
+    def __hash__(self) -> int: ...
+
+    def identity(self) -> bytes:
+        """What an artifact depends on besides its design."""
+        ...
+
+    def check(self) -> None:
+        """Look for what it needs.
+
+        Raises:
+            RuntimeError: something is missing.
+        """
+        ...
+
+    def build(self, made: Artifact) -> None:
+        """Make an artifact.
+
+        Raises:
+            RuntimeError: a tool fails, with its last words.
+        """
+        ...
+
+    def words(self, made: Artifact, instructions: bytes, values: Mapping[str, int]) -> bytes:
+        """The instructions for a call's values."""
+        ...
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A compiled design.
+
+    Attributes:
+        key: the hash that names it.
+        design: what it was made from.
+        folder: where it is, or would be.
+        compiler: what makes it.
+    """
+
+    key: str
+    design: Design
+    folder: Path
+    compiler: Compiler
+
+    @property
+    def pdi(self) -> Path:
+        """What configures the array."""
+        return self.folder / f"{self.key}.pdi"
+
+    @property
+    def instructions(self) -> Path:
+        """The instructions of a run, with gaps for the per-call values."""
+        return self.folder / f"{self.key}.insts"
+
+    @property
+    def places(self) -> Path:
+        """Where in the instructions the addresses are that depend on per-call values."""
+        return self.folder / f"{self.key}.places.json"
+
+    @property
+    def built(self) -> bool:
+        """Whether it is there."""
+        return self.pdi.is_file() and self.instructions.is_file()
+
+    def words(self, values: Mapping[str, int]) -> bytes:
+        """The instructions for a call's values."""
+        return self.compiler.words(self, content(self.instructions), values)
+
+
+def with_addresses(made: Artifact, words: bytes, values: Mapping[str, int]) -> bytes:
+    """Instructions with the addresses that a call's values give."""
+    if not values:
+        return words
+    changed = bytearray(words)
+    offsets = addresses(made.design, values)
+    for place, (_, offset) in zip(_places(made.places), offsets, strict=True):
+        struct.pack_into("<I", changed, place, offset)
+    return bytes(changed)
+
+
+@functools.lru_cache(maxsize=512)
+def content(path: Path) -> bytes:
+    """A file's bytes."""
+    return path.read_bytes()
+
+
+@functools.lru_cache(maxsize=512)
+def _places(path: Path) -> list[int]:
+    return [int(place) for place in json.loads(path.read_text())]
+
+
+def addresses(design: Design, values: Mapping[str, int]) -> list[tuple[int, int]]:
+    """For each transfer, in the order of the instructions, its buffer's number and the bytes from
+    the buffer's begin.
+    """
+    numbers = {buffer.name: number for number, buffer in enumerate(design.buffers)}
+    return [
+        (numbers[walk.buffer], walk.offset * design.buffer(walk.buffer).item_bytes)
+        for phase in schedule(design, values)
+        for walk in phase
+    ]
+
+
+@functools.lru_cache(maxsize=4096)
+def artifact(design: Design, compiler: Compiler) -> Artifact:
+    """The artifact of a design, built or not."""
+    digest = hashlib.sha256(encode(design))
+    digest.update(compiler.identity())
+    folder = artifacts_folder(str(design.target), compiler)
+    return Artifact(digest.hexdigest()[:_DIGITS], design, folder, compiler)
+
+
+def artifacts_folder(target: str, compiler: Compiler) -> Path:
+    """Where a target's artifacts are."""
+    return cache_folder() / "npu" / compiler.name / target
+
+
+@functools.cache
+def kernel_sources() -> bytes:
+    """A hash of the kernels' source: a change of one makes every artifact anew."""
+    import onnx_iron.kernels.aie as package
+
+    digest = hashlib.sha256()
+    for path in sorted(Path(package.__file__).parent.glob("*.[ch]*")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.digest()
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file so that nobody ever sees a half of it."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_bytes(content)
+    beside.replace(path)
+
+
+def kernel_name(made: Artifact) -> str:
+    """What a design's kernel is called in an image."""
+    return f"{made.design.name}_{made.key[:8]}"
+
+
+def images(artifacts: Sequence[Artifact]) -> list[list[Artifact]]:
+    """The artifacts in groups that each make an image, every one once, in their order."""
+    once = list({made.key: made for made in artifacts}.values())
+    return [once[i : i + MOST_DESIGNS] for i in range(0, len(once), MOST_DESIGNS)]
+
+
+def image(group: Sequence[Artifact], target: Target) -> Path:
+    """The xclbin with a group's designs, made of the built ones if it isn't there.
+
+    Raises:
+        ImageError, FileNotFoundError: it can't be made.
+    """
+    names = "\n".join(made.key for made in group)
+    name = hashlib.sha256(names.encode()).hexdigest()[:_DIGITS]
+    path = group[0].folder / "images" / f"{name}.xclbin"
+    if not path.is_file():
+        parts = [Part(kernel_name(made), made.pdi, len(made.design.buffers)) for made in group]
+        build_image(parts, target, path)
+    return path

@@ -1,0 +1,134 @@
+"""A subgraph's plan for the NPU: which steps it runs, in which segments, and where values live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from onnx_iron.kernels.designs import Target
+from onnx_iron.kernels.designs.design import Access
+from onnx_iron.operators import OPERATORS
+from onnx_iron.provider.arena import ALIGNMENT, plan_arena
+from onnx_iron.provider.devices.npu.artifacts import Compiler, artifact
+from onnx_iron.provider.devices.npu.choose import Choice, choose
+from onnx_iron.provider.devices.npu.rewrites import rewritten
+from onnx_iron.provider.devices.npu.segments import cut
+from onnx_iron.provider.devices.npu.work import Home, Place, Plan, Segment, Work
+from onnx_iron.provider.lowering import Lowering, Step
+from onnx_iron.provider.subgraph import Subgraph
+
+__all__ = ["Home", "Place", "Plan", "Segment", "Work", "make_plan"]
+
+
+def make_plan(
+    subgraph: Subgraph, target: Target, compiler: Compiler, *, any_artifact: bool
+) -> Plan:
+    """Plan a subgraph.
+
+    Args:
+        any_artifact: take designs whose artifacts aren't built; else the host does those steps.
+    """
+    subgraph = rewritten(subgraph)
+    lowering = subgraph.lowering
+
+    def assigned(step: Step) -> Work:
+        return assign(step, lowering, target, compiler, any_artifact)
+
+    work = with_copies([assigned(step) for step in subgraph.steps], subgraph, assigned)
+    segments = cut(work, subgraph)
+    homes: dict[str, Home] = {}
+    for number, name in enumerate(subgraph.inputs):
+        homes[name] = Home(Place.CONSTANT if subgraph.constant[number] else Place.INPUT, number)
+    homes.update({name: Home(Place.LITERAL) for name in lowering.literals})
+    homes.update({root: Home(Place.OUTPUT, number) for root, number in subgraph.placed.items()})
+    # An output never takes an input's bytes: a design has not promised to bear that.
+    ordered = [item.step for segment in segments for item in segment.work]
+    offsets = plan_arena(lowering, ordered, homes, lambda *_: ())
+    homes.update({root: Home(Place.ARENA, offset=offset) for root, offset in offsets.items()})
+    ends = (
+        offset + -(-max(lowering.specs[root].bytes, 1) // ALIGNMENT) * ALIGNMENT
+        for root, offset in offsets.items()
+    )
+    return Plan(
+        lowering=lowering,
+        inputs=subgraph.inputs,
+        outputs=subgraph.outputs,
+        segments=segments,
+        homes=homes,
+        arena_bytes=max(ends, default=0),
+        pairs=set(subgraph.pairs),
+        updates=updates(work, subgraph, homes),
+    )
+
+
+def assign(
+    step: Step, lowering: Lowering, target: Target, compiler: Compiler, any_artifact: bool
+) -> Work:
+    """Decide who does a step."""
+    choice: Choice = choose(step, lowering, target)
+    if choice.design is None:
+        return Work(step, reason=choice.reason, natural=choice.natural)
+    made = artifact(choice.design, compiler)
+    if not made.built and not any_artifact:
+        return Work(
+            step,
+            reason=f"its design is not built; `onnx-iron build-kernels MODEL --target {target}` "
+            "builds it",
+        )
+    declared = OPERATORS[step.op]
+    names: dict[str, str] = {}
+    for slot, name in zip(declared.inputs, step.inputs, strict=False):
+        if name is not None:
+            names[slot.name] = name
+    names.update(zip(declared.outputs, step.outputs, strict=False))
+    work = Work(step, made)
+    for buffer in choice.design.buffers:
+        work.operands.append(names[buffer.name])
+        if buffer.access is not Access.READ:
+            work.written.append(names[buffer.name])
+    for value in choice.design.values:
+        # "start", or "ids[3]": an element of an operand.
+        operand, _, rest = value.name.partition("[")
+        work.values[value.name] = names[operand], int(rest.rstrip("]") or 0)
+    return work
+
+
+def with_copies(
+    work: Sequence[Work], subgraph: Subgraph, assigned: Callable[[Step], Work]
+) -> list[Work]:
+    """Before an update of a value that can't be overwritten, copy it to where the update is."""
+    inputs, placed = subgraph.inputs, subgraph.placed
+    result: list[Work] = []
+    for item in work:
+        if item.is_update:
+            old, new = item.step.inputs[0], item.step.outputs[0]
+            assert old is not None
+            root = subgraph.lowering.resolve(old)[0]
+            shared = placed.get(root) == placed.get(new) and new in placed and root in placed
+            paired = (
+                root in inputs
+                and new in placed
+                and (inputs.index(root), placed[new]) in subgraph.pairs
+            )
+            if not shared and not paired:
+                copy = assigned(Step(item.step.name, "Copy", [old], [new], {}))
+                copy.natural = True
+                result.append(copy)
+        result.append(item)
+    return result
+
+
+def updates(
+    work: Sequence[Work], subgraph: Subgraph, homes: Mapping[str, Home]
+) -> set[tuple[int, int]]:
+    """The pairs of an input and an output where the NPU writes a part of the input anew."""
+    lowering, found = subgraph.lowering, set()
+    for item in work:
+        if not item.is_update:
+            continue
+        old = item.step.inputs[0]
+        assert old is not None
+        source = homes[lowering.resolve(old)[0]]
+        made = homes[lowering.resolve(item.step.outputs[0])[0]]
+        if source.place is Place.INPUT and made.place is Place.OUTPUT:
+            found.add((source.index, made.index))
+    return found & set(subgraph.pairs)

@@ -1,0 +1,86 @@
+"""What a scheduled subgraph is rewritten to before the NPU takes its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from onnx_iron.provider.lowering import Lowering, Step, View
+from onnx_iron.provider.specs import BFLOAT16, INT32, Spec
+from onnx_iron.provider.subgraph import Subgraph
+
+
+def rewritten(subgraph: Subgraph) -> Subgraph:
+    """A copy of the subgraph, as the kernels and DMAs take it."""
+    copy = subgraph.copy()
+    round_angles(copy)
+    take_whole_rows(copy)
+    return copy
+
+
+def round_angles(subgraph: Subgraph) -> None:
+    """RoPE's kernel takes bfloat16 angles: the host rounds float32 ones, once for all readers."""
+    lowering = subgraph.lowering
+    rounded: dict[str, str] = {}
+    steps: list[Step] = []
+    for step in subgraph.steps:
+        angles = step.inputs[1] if step.op == "RoPE" else None
+        wanted = lowering.specs[step.outputs[0]].dtype
+        if angles is not None and wanted == BFLOAT16 != lowering.specs[angles].dtype:
+            if angles not in rounded:
+                spec = Spec(lowering.specs[angles].shape, BFLOAT16)
+                rounded[angles] = lowering.fresh(angles, spec)
+                steps.append(Step(step.name, "Cast", [angles], [rounded[angles]], {}))
+            step.inputs[1] = rounded[angles]
+        steps.append(step)
+    subgraph.steps[:] = steps
+
+
+def take_whole_rows(subgraph: Subgraph) -> None:
+    """A part of a flattened matrix that is always a number of its rows is read as rows: a DMA can't
+    begin at any element. ``Narrow(flat, start)`` with a start that is a multiple of the length
+    becomes ``Narrow(matrix, start / length)``.
+    """
+    lowering = subgraph.lowering
+    made = {name: step for step in subgraph.steps for name in step.outputs}
+    steps: list[Step] = []
+    for step in subgraph.steps:
+        flat, start = (step.inputs[0], step.inputs[1]) if step.op == "Narrow" else (None, None)
+        if (
+            flat is None
+            or start is None
+            or len(step.inputs) > 2
+            or lowering.specs[flat].dtype != BFLOAT16
+            or len(lowering.specs[flat].shape) != 1
+            or not is_multiple(start, int(str(step.attributes["length"])), made, lowering)
+        ):
+            steps.append(step)
+            continue
+        length = int(str(step.attributes["length"]))
+        elements = lowering.specs[flat].elements
+        matrix = lowering.fresh(flat, Spec((elements // length, length), BFLOAT16))
+        lowering.views[matrix] = View(flat, 0)
+        divisor = lowering.fresh("literal", Spec((), INT32))
+        lowering.literals[divisor] = np.array(length, INT32)
+        row = lowering.fresh(start, lowering.specs[start])
+        steps.append(Step(step.name, "Div", [start, divisor], [row], {}))
+        taken = lowering.fresh(step.outputs[0], Spec((1, length), BFLOAT16))
+        steps.append(Step(step.name, "Narrow", [matrix, row], [taken], {"axis": 0, "length": 1}))
+        lowering.views[step.outputs[0]] = View(taken, 0)
+        if step.outputs[0] in subgraph.placed:
+            subgraph.placed[taken] = subgraph.placed.pop(step.outputs[0])
+    subgraph.steps[:] = steps
+
+
+def is_multiple(name: str, of: int, made: Mapping[str, Step], lowering: Lowering) -> bool:
+    """Whether a scalar is a multiple of a number, whatever the call's values are."""
+    if of > 0 and name in lowering.integers:
+        return all(int(n) % of == 0 for n in lowering.integers[name].reshape(-1))
+    step = made.get(name)
+    if step is None or of < 1 or step.op not in ("Add", "Mul", "Sub"):
+        return False
+    parts = [
+        operand is not None and is_multiple(operand, of, made, lowering) for operand in step.inputs
+    ]
+    return any(parts) if step.op == "Mul" else all(parts)

@@ -1,0 +1,233 @@
+"""Compiling designs with AMD's open toolchain: mlir-aie's aiecc, and Peano for the kernels.
+
+None of this can run where the project is tested: the toolchain's wheels are on no package index.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnx_iron.kernels.aie.build import kernel_source
+from onnx_iron.kernels.designs import Design
+from onnx_iron.kernels.designs.lowering import RELEASE, lower
+from onnx_iron.provider.devices.npu.artifacts import (
+    Artifact,
+    Compiler,
+    addresses,
+    kernel_sources,
+    with_addresses,
+    write,
+)
+from onnx_iron.provider.devices.npu.image import TOOL, find_tool
+
+_WHEELS = "Xilinx/mlir-aie and Xilinx/llvm-aie on GitHub"
+
+# An instruction that puts a buffer's address into a transfer: its first word, its bytes, and which
+# of its words hold the buffer's number and the bytes from the buffer's begin.
+_PATCH, _PATCH_BYTES, _NUMBER_WORD, _OFFSET_WORD = 0x81, 48, 8, 10
+
+
+class ToolchainError(RuntimeError):
+    """A tool is missing or failed; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """Where the tools are."""
+
+    aiecc: str
+    peano: Path
+    headers: Path
+    xclbinutil: str
+
+
+def find_toolchain() -> Toolchain:
+    """The tools of this machine.
+
+    Raises:
+        ToolchainError: which are missing, and how to get them.
+    """
+    missing = []
+    aiecc = shutil.which("aiecc") or shutil.which("aiecc.py")
+    package = importlib.util.find_spec("aie")
+    if aiecc is None or package is None or package.origin is None:
+        missing.append(f"mlir-aie {RELEASE} (its package aie and its command aiecc)")
+    peano = find_peano()
+    if peano is None:
+        missing.append("Peano (the clang++ of llvm-aie; PEANO_INSTALL_DIR may name its folder)")
+    xclbinutil = find_tool()
+    if xclbinutil is None:
+        missing.append(f"{TOOL} (part of XRT; on Debian and Ubuntu: apt install libxrt-utils)")
+    if missing:
+        version = ".".join(map(str, sys.version_info[:2]))
+        raise ToolchainError(
+            f"designs are compiled with {'; '.join(missing)}: not found for this Python {version}. "
+            f"The wheels mlir_aie and llvm-aie are on the projects' release pages ({_WHEELS}), not "
+            "on a package index; install them with pip here, then run the command again"
+        )
+    assert aiecc is not None
+    assert package is not None
+    assert package.origin is not None
+    assert peano is not None
+    assert xclbinutil is not None
+    # The package is in the folder python of mlir_aie, beside include.
+    headers = Path(package.origin).resolve().parents[2] / "include"
+    return Toolchain(aiecc, peano, headers, xclbinutil)
+
+
+class Aiecc:
+    """Artifacts by mlir-aie and Peano."""
+
+    name = "hardware"
+
+    def identity(self) -> bytes:
+        """The kernels' source."""
+        return kernel_sources()
+
+    def check(self) -> None:
+        """Look for the tools."""
+        find_toolchain()
+
+    def build(self, made: Artifact) -> None:
+        """Compile a design."""
+        build(made, find_toolchain())
+
+    def words(self, made: Artifact, instructions: bytes, values: Mapping[str, int]) -> bytes:
+        """The instructions, with this call's addresses."""
+        return with_addresses(made, instructions, values)
+
+
+AIECC = Aiecc()
+
+# Names another compiler than aiecc: a module and what in it is one, "module:name".
+VARIABLE = "ONNX_IRON_NPU_COMPILER"
+
+
+def design_compiler() -> Compiler:
+    """What makes this machine's artifacts: aiecc, or what ONNX_IRON_NPU_COMPILER names."""
+    named = os.environ.get(VARIABLE)
+    if not named:
+        return AIECC
+    module, _, name = named.partition(":")
+    found: Compiler = getattr(importlib.import_module(module), name)
+    return found
+
+
+def find_peano() -> Path | None:
+    """The folder of Peano: the one that is named, or the wheel's."""
+    places = []
+    if named := os.environ.get("PEANO_INSTALL_DIR"):
+        places.append(Path(named))
+    places += [Path(entry) / "llvm-aie" for entry in sys.path if entry]
+    return next((place for place in places if (place / "bin" / "clang++").is_file()), None)
+
+
+def build(made: Artifact, tools: Toolchain) -> None:
+    """Compile a design.
+
+    Raises:
+        ToolchainError: a tool failed, with its last words.
+    """
+    design = made.design
+    values = {value.name: value.low for value in design.values}
+    made.folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        room = Path(folder)
+        compile_kernels(design, tools, room)
+        try:
+            module = lower(design, values)
+        except Exception as error:  # mlir-aie's exceptions are of many kinds
+            raise ToolchainError(
+                f"{design.name}: mlir-aie's IRON refuses the design: {error}"
+            ) from error
+        (room / "design.mlir").write_text(str(module))
+        command = [tools.aiecc, "design.mlir", f"--peano={tools.peano}"]
+        command += ["--get-xclbin", "--xclbin-name=design.xclbin"]
+        command += ["--get-npu-insts", "--npu-insts-name=design.insts"]
+        run(command, room, design.name)
+        instructions = (room / "design.insts").read_bytes()
+        if design.values:
+            places = find_places(instructions, design, values)
+            write(made.places, json.dumps(places).encode())
+        write(made.instructions, instructions)
+        write(made.pdi, extract_pdi(room / "design.xclbin", tools.xclbinutil).read_bytes())
+
+
+def compile_kernels(design: Design, tools: Toolchain, room: Path) -> None:
+    """Compile the sources of a design's kernels, each to an object file of its name.
+
+    Raises:
+        ToolchainError: the compiler failed.
+    """
+    for source in {kernel_source(call.kernel) for call in design.calls}:
+        command = [str(tools.peano / "bin" / "clang++"), str(source), "-c"]
+        command += ["-std=c++20", "-O2", "-DNDEBUG", f"-I{tools.headers}", f"-I{source.parent}"]
+        command += [
+            f"--target={design.target.generation}-none-unknown-elf",
+            "-o",
+            f"{source.stem}.o",
+        ]
+        run(command, room, source.name)
+
+
+def run(command: Sequence[str], room: Path, what: str) -> None:
+    """Run a tool.
+
+    Raises:
+        ToolchainError: it failed, with its last words.
+    """
+    done = subprocess.run(command, cwd=room, capture_output=True, text=True, check=False)
+    if done.returncode:
+        tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-20:])
+        tool = Path(command[0]).name
+        raise ToolchainError(f"{what}: {tool} failed with exit code {done.returncode}:\n{tail}")
+
+
+def extract_pdi(xclbin: Path, tool: str) -> Path:
+    """The one PDI in an xclbin, as a file beside it.
+
+    Raises:
+        ToolchainError: there are several, or none.
+    """
+    room = xclbin.parent
+    command = [tool, "--dump-section", "AIE_PARTITION:JSON:partition.json"]
+    run([*command, "--force", "--quiet", "--input", xclbin.name], room, xclbin.name)
+    partition = json.loads((room / "partition.json").read_text())["aie_partition"]
+    names = [str(entry["file_name"]) for entry in partition["PDIs"]]
+    if len(names) != 1:
+        raise ToolchainError(f"{xclbin.name} holds {len(names)} PDIs, expected one")
+    return room / names[0]
+
+
+def find_places(instructions: bytes, design: Design, values: Mapping[str, int]) -> list[int]:
+    """Where in the instructions the transfers' addresses are, in the transfers' order.
+
+    Raises:
+        ToolchainError: the addresses there are not those that the design has for these values, so
+            that those of other values can't be put in.
+    """
+    words = struct.unpack(f"<{len(instructions) // 4}I", instructions)
+    places, found = [], []
+    for at in range(len(words) - _OFFSET_WORD):
+        if words[at] == _PATCH and words[at + 1] == _PATCH_BYTES:
+            places.append(4 * (at + _OFFSET_WORD))
+            found.append((words[at + _NUMBER_WORD], words[at + _OFFSET_WORD]))
+    expected = addresses(design, values)
+    if found != expected:
+        raise ToolchainError(
+            f"{design.name}: aiecc's instructions have the addresses {found[:4]}... "
+            f"({len(found)}), the design {expected[:4]}... ({len(expected)}); this release of "
+            f"mlir-aie orders transfers in another way than {RELEASE}"
+        )
+    return places

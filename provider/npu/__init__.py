@@ -1,1 +1,0 @@
-"""The NPU as a device: artifacts, buffers and submissions through XRT."""

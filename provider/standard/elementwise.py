@@ -1,0 +1,74 @@
+"""Standard operators that compute element by element."""
+
+from __future__ import annotations
+
+from onnx_iron.provider.lowering import Operation
+from onnx_iron.provider.specs import BOOL, DTYPES, Spec
+from onnx_iron.provider.standard.rule import broadcast, rule
+
+
+@rule("Add", "Sub", "Mul", "Div", since=7, newest=14)
+@rule("Pow", since=7, newest=15)
+@rule("Mod", since=10, newest=28)
+def binary(op: Operation) -> None:
+    a, b = op.spec(0), op.spec(1)
+    if a.dtype != b.dtype:
+        op.refuse(f"operands are {a.dtype.name} and {b.dtype.name}")
+    attributes = {"fmod": op.attribute("fmod", 0)} if op.node.op_type == "Mod" else {}
+    output = op.output(Spec(broadcast(op, a.shape, b.shape), a.dtype))
+    op.step(op.node.op_type, [op.input(0), op.input(1)], [output], **attributes)
+
+
+@rule("Max", "Min", since=8, newest=13)
+def extremum(op: Operation) -> None:
+    first, spec = op.input(0), op.spec(0)
+    if op.input_count == 1:
+        op.view(first, spec.shape)
+    for index in range(1, op.input_count):
+        other = op.spec(index)
+        op.require(spec.dtype == other.dtype, "operands are of several dtypes")
+        spec = Spec(broadcast(op, spec.shape, other.shape), spec.dtype)
+        last = index == op.input_count - 1
+        output = op.output(spec) if last else op.temporary(spec)
+        op.step(op.node.op_type, [first, op.input(index)], [output])
+        first = output
+
+
+@rule("Sigmoid", "Tanh", "Sqrt", "Exp", "Neg", "Reciprocal", "Abs", since=6, newest=13)
+@rule("Relu", since=6, newest=14)
+@rule("Erf", since=9, newest=13)
+def unary(op: Operation) -> None:
+    op.step(op.node.op_type, [op.input(0)], [op.output(op.spec(0))])
+
+
+@rule("Swish", since=24, newest=24)
+def swish(op: Operation) -> None:
+    alpha = op.attribute("alpha", 1.0)
+    op.require(alpha == 1.0, f"alpha is {alpha}, the kernel has 1")
+    op.step("SiLU", [op.input(0)], [op.output(op.spec(0))])
+
+
+@rule("Gelu", since=20, newest=20)
+def gelu(op: Operation) -> None:
+    approximate = op.attribute("approximate", "none")
+    op.step("GELU", [op.input(0)], [op.output(op.spec(0))], approximate=approximate)
+
+
+@rule("Where", since=9, newest=16)
+def where(op: Operation) -> None:
+    condition, a, b = (op.spec(index) for index in range(3))
+    op.require(condition.dtype == BOOL and a.dtype == b.dtype, "operands are of several dtypes")
+    spec = Spec(broadcast(op, condition.shape, a.shape, b.shape), a.dtype)
+    op.step("Where", [op.input(index) for index in range(3)], [op.output(spec)])
+
+
+@rule("Cast", since=6, newest=28)
+def cast(op: Operation) -> None:
+    spec, number = op.spec(0), int(op.attribute("to", 0))
+    dtype = DTYPES.get(number)
+    if dtype is None:
+        op.refuse(f"no kernel casts to dtype {number}")
+    if dtype == spec.dtype:
+        op.view(op.input(0), spec.shape)
+    else:
+        op.step("Cast", [op.input(0)], [op.output(Spec(spec.shape, dtype))])

@@ -1,0 +1,188 @@
+"""Which nodes the provider takes: opsets, contents of shapes, nodes that can't be examined."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from provider_models import EP, constant, iron, model, node, rand, spec, stock
+
+import onnx_iron
+from onnx_iron.provider.claim import decide
+from onnx_iron.provider.graph import Graph, Node, Value
+from onnx_iron.provider.specs import DTYPES, FLOAT32
+from onnx_iron.provider.standard import RULES
+
+
+def versions(op_type: str) -> list[int]:
+    """The versions of a standard operator that onnx knows."""
+    schemas = onnx.defs.get_all_schemas_with_history()
+    return sorted(s.since_version for s in schemas if (s.domain, s.name) == ("", op_type))
+
+
+@pytest.mark.parametrize("op_type", sorted(RULES))
+def test_a_rule_names_versions_that_the_operator_has(op_type: str) -> None:
+    rule = RULES[op_type]
+    assert {rule.since, rule.newest} <= set(versions(op_type))
+
+
+def one_node(op_type: str, version: int, shapes: list[tuple[int, ...]], **attributes: Any) -> Graph:
+    """A graph of one node with float32 operands."""
+    names = tuple(f"x{i}" for i in range(len(shapes)))
+    values = {
+        name: Value(name, FLOAT32, 1, shape, False, None)
+        for name, shape in zip(names, shapes, strict=True)
+    }
+    made = Node(0, "n", "", op_type, version, "", attributes, names, (), ("y",))
+    return Graph("g", False, (made,), values, names, ("y",))
+
+
+# What an operator meant before the version from which it is taken, from onnx's changelog:
+# legacy broadcasting (`broadcast`, `axis`), none at all, an axis by default, a string for a dtype,
+# the shape as an attribute, `consumed_inputs`.
+OLD: list[tuple[str, int, list[tuple[int, ...]], dict[str, Any]]] = [
+    *((op, 6, [(2, 2), (2,)], {"broadcast": 1, "axis": 0}) for op in ("Add", "Sub", "Mul", "Div")),
+    ("Pow", 1, [(2, 2), (2,)], {"broadcast": 1, "axis": 0}),
+    *((op, 6, [(2, 2), (2, 2)], {}) for op in ("Max", "Min")),
+    ("Concat", 1, [(2, 2), (2, 2)], {}),
+    ("Cast", 1, [(2,)], {"to": "FLOAT"}),
+    ("Reshape", 1, [(2, 2)], {"shape": [4]}),
+    ("Gemm", 6, [(2, 2), (2, 2), (2,)], {"broadcast": 1}),
+    *((op, 1, [(2,)], {"consumed_inputs": [0]}) for op in ("Abs", "Exp", "Relu", "Sigmoid")),
+]
+
+
+@pytest.mark.parametrize(
+    ("op_type", "version", "shapes", "attributes"), OLD, ids=[case[0] for case in OLD]
+)
+def test_an_operator_that_meant_something_else_is_left(
+    op_type: str, version: int, shapes: Any, attributes: Any
+) -> None:
+    (decision,) = decide(one_node(op_type, version, shapes, **attributes))
+    assert not decision.taken
+    assert decision.reason == (
+        f"it is {op_type} of opset {version}; the oldest with the meaning that is known is "
+        f"{RULES[op_type].since}"
+    )
+
+
+@pytest.mark.parametrize("op_type", ["Add", "Neg", "MatMul"])
+def test_an_operator_newer_than_its_rule_is_left(op_type: str) -> None:
+    newest = RULES[op_type].newest
+    shapes = [(2, 2)] * (1 if op_type == "Neg" else 2)
+    assert decide(one_node(op_type, newest, shapes))[0].taken
+    (decision,) = decide(one_node(op_type, newest + 1, shapes))
+    assert decision.reason.endswith(f"opset {newest + 1}; the newest that is known is {newest}")
+
+
+def same_as_stock(serialized: bytes, given: dict[str, Any]) -> Any:
+    """The session, after a run that gave what stock gives."""
+    session = iron(serialized)
+    for ours, theirs in zip(
+        session.run(None, given), stock(serialized).run(None, given), strict=True
+    ):
+        assert ours.shape == theirs.shape
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+    return session
+
+
+@pytest.mark.parametrize("rows", ["n", 2])
+@pytest.mark.parametrize("between", ["Sin", "Abs"])
+def test_a_shape_is_known_to_its_own_group_alone(rows: Any, between: str) -> None:
+    # Sin is left: the Reshape after it is in another group than the Shape.
+    serialized = model(
+        [
+            node("Shape", "x", "s"),
+            node("Relu", "x", "r"),
+            node(between, "r", "c"),
+            node("Reshape", "c s", "y"),
+        ],
+        [spec("x", (rows, 3))],
+        [spec("y", (rows, 3))],
+    )
+    loaded = onnx.load_from_string(serialized)
+    del loaded.graph.output[0].type.tensor_type.shape.dim[:]
+    loaded.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, None))
+    session = same_as_stock(loaded.SerializeToString(), {"x": rand(2, 3)})
+    places = {row.op_type: row for row in onnx_iron.placement(session).rows}
+    if "Reshape" in places:  # onnxruntime folds the shape of a static model away
+        taken = places["Reshape"].provider == EP
+        assert taken == (between == "Abs") or rows == 2
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8])
+def test_what_a_stand_in_dimension_decides_is_left(rows: int) -> None:
+    """The rank of a Squeeze without axes is known only to a call."""
+    serialized = model(
+        [node("Neg", "x", "a"), node("Squeeze", "a", "y")],
+        [spec("x", ("n", 4, 1))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    session = same_as_stock(serialized, {"x": rand(rows, 4, 1)})
+    reasons = {row.op_type: row.reason for row in onnx_iron.placement(session).rows}
+    assert reasons["Squeeze"] == "which dimensions are 1 is known only when it runs"
+
+
+@pytest.mark.parametrize("scale", [(1, 8), (3, 1), (2, 1, 1), (2, 3, 8)])
+@pytest.mark.parametrize("biased", [False, True])
+def test_a_scale_that_broadcasts_gives_the_norm_in_float64(scale: Any, biased: bool) -> None:
+    given = {"x": rand(2, 3, 8), "s": rand(*scale, seed=1), "b": rand(*scale, seed=2)}
+    names = "x s b" if biased else "x s"
+    session = iron(
+        model(
+            [node("LayerNormalization", names, "y")],
+            [spec(name, given[name].shape) for name in names.split()],
+            [spec("y", (2, 3, 8))],
+        )
+    )
+    assert onnx_iron.placement(session).complete
+    wide = {name: array.astype(np.float64) for name, array in given.items()}
+    centred = wide["x"] - wide["x"].mean(-1, keepdims=True)
+    want = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * wide["s"]
+    want += wide["b"] if biased else 0
+    given = {name: given[name] for name in names.split()}
+    np.testing.assert_allclose(session.run(None, given)[0], want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_factor_of_zero_leaves_gemms_third_operand_out() -> None:
+    serialized = model(
+        [node("Gemm", "a b c", "y", beta=0.0)],
+        [spec("a", (2, 2)), spec("b", (2, 2))],
+        [spec("y", (2, 2))],
+        [constant("c", np.full(2, np.nan, np.float32))],
+    )
+    same_as_stock(serialized, {"a": rand(2, 2), "b": rand(2, 2, seed=1)})
+
+
+def test_gemm_of_integers_with_an_infinite_factor_is_left() -> None:
+    for number in (6, 7):
+        graph = one_node("Gemm", 13, [(2, 2), (2, 2)], alpha=float("inf"))
+        values = {
+            name: Value(name, DTYPES[number], number, (2, 2), False, None) for name in graph.inputs
+        }
+        made = Graph("g", False, graph.nodes, values, graph.inputs, graph.outputs)
+        assert decide(made)[0].reason == f"operands are {DTYPES[number].name}"
+
+
+def test_a_node_that_can_not_be_examined_is_left_and_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(operation: Any) -> None:
+        raise OverflowError("too big for words")
+
+    monkeypatch.setitem(RULES, "Abs", broken)
+    serialized = model(
+        [node("Neg", "x", "a"), node("Abs", "a", "b"), node("Relu", "b", "y")],
+        [spec("x", (2, 8))],
+        [spec("y", (2, 8))],
+    )
+    with caplog.at_level(logging.DEBUG, "onnx_iron"):
+        session = same_as_stock(serialized, {"x": rand(2, 8)})
+    rows = {row.op_type: row for row in onnx_iron.placement(session).rows}
+    assert rows["Abs"].reason == "it could not be examined: OverflowError: too big for words"
+    assert rows["Neg"].provider == EP
+    assert any("Abs 'b' is left" in record.getMessage() for record in caplog.records)

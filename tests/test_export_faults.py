@@ -1,0 +1,146 @@
+"""Exports over an existing model that fail, are killed, or meet."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from networks import Network, random
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail, NoSuchFile
+
+import onnx_iron
+from onnx_iron import Precision, Session, export
+from onnx_iron import functional as F
+from onnx_iron.dtypes import Array
+from onnx_iron.graph import Trace
+from onnx_iron.provider.weights import check_weights
+
+X = np.ones((1, 64), np.float32)
+
+
+def weight(seed: int) -> Array:
+    return random(64, 64, seed=seed)
+
+
+def versions(seed: int) -> dict[str, Trace]:
+    graph = Network(
+        lambda self, x: F.linear(x, self.w, precision=Precision.HIGHEST), w=weight(seed)
+    )
+    return {
+        name: graph.trace(x=((rows, 64), np.float32)) for name, rows in (("a", 4), ("decode", 1))
+    }
+
+
+def computes(folder: Path) -> int:
+    """The seed of the model that a folder holds, by what it computes in plain onnxruntime."""
+    session = onnxruntime.InferenceSession(
+        str(folder / "decode.onnx"), providers=["CPUExecutionProvider"]
+    )
+    (result,) = session.run(None, {"x": X})
+    exact = [X.astype(np.float64) @ weight(seed).T for seed in (1, 2)]
+    return 1 + [bool(np.allclose(result, y, atol=1e-4)) for y in exact].index(True)
+
+
+def test_an_export_killed_at_any_move_leaves_one_model_whole_or_none_that_opens(
+    tmp_path: Path,
+) -> None:
+    seen = []
+    for moves in range(8):
+        folder = tmp_path / str(moves)
+        export(versions(1), folder)
+        if (child := os.fork()) == 0:
+            left, replace = [moves], Path.replace
+
+            def dying(self: Path, target: Any, left: Any = left, replace: Any = replace) -> Any:
+                if not left[0]:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                left[0] -= 1
+                return replace(self, target)
+
+            Path.replace = dying  # type: ignore[method-assign, assignment]
+            export(versions(2), folder)
+            os._exit(0)
+        os.waitpid(child, 0)
+        try:
+            seen.append(computes(folder))
+        except (NoSuchFile, Fail):
+            seen.append(0)
+        export(versions(2), folder)
+        assert sorted(p.name for p in folder.iterdir()) == ["a.onnx", "decode.onnx", "weights.bin"]
+        assert computes(folder) == 2
+    assert seen == [1, 0, 0, 0, 0, 0, 2, 2]
+
+
+def test_a_move_that_fails_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    export(versions(1), tmp_path)
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    replace = Path.replace
+    for last in range(6):
+        count = [0]
+
+        def failing(self: Path, target: Any, count: Any = count, last: int = last) -> Any:
+            count[0] += 1
+            if count[0] == last + 1:
+                raise OSError("no room")
+            return replace(self, target)
+
+        monkeypatch.setattr(Path, "replace", failing)
+        with pytest.raises(OSError, match="no room"):
+            export(versions(2), tmp_path)
+        assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+
+
+def test_two_exports_to_one_folder_wait_for_each_other(tmp_path: Path) -> None:
+    for _ in range(4):
+        runs = [threading.Thread(target=export, args=(versions(seed), tmp_path)) for seed in (1, 2)]
+        for run in runs:
+            run.start()
+        for run in runs:
+            run.join()
+        assert computes(tmp_path) in (1, 2)
+        check_weights(tmp_path / "decode.onnx", whole=True)
+        names = sorted(p.name for p in tmp_path.iterdir())
+        assert names == ["a.onnx", "decode.onnx", "weights.bin"]
+
+
+def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        export(versions(seed), tmp_path / str(seed))
+    shutil.copy(tmp_path / "2" / "weights.bin", tmp_path / "1" / "weights.bin")
+    with pytest.raises(ValueError, match=r"decode\.onnx was exported with other weights"):
+        Session(tmp_path / "1" / "decode.onnx")
+
+
+def test_another_model_that_uses_the_weights_file_is_not_left_with_new_weights(
+    tmp_path: Path,
+) -> None:
+    export(versions(1), tmp_path)
+    with pytest.raises(ValueError, match=r"a\.onnx keeps other weights in weights\.bin"):
+        export({"decode": versions(2)["decode"]}, tmp_path)
+    assert computes(tmp_path) == 1
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", "..", "a\0b", "x" * 300, ".hidden", 3])
+def test_a_name_that_is_no_file_s_is_refused(tmp_path: Path, name: Any) -> None:
+    with pytest.raises(ValueError, match="a version is named"):
+        export({name: versions(1)["decode"]}, tmp_path / "in")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_trace_and_no_text_is_refused_before_a_file_is_written(tmp_path: Path) -> None:
+    trace = versions(1)["decode"]
+    for given in (Network(lambda self, x: x + 1), [trace], {"a": Network(lambda self, x: x + 1)}):
+        with pytest.raises(TypeError, match="expected a trace"):
+            export(given, tmp_path / "m.onnx")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="text that UTF-8 can write"):
+        export(trace, tmp_path / "m.onnx", metadata={"a": "\ud800"})
+    with pytest.raises(TypeError, match="keys and values are strings"):
+        onnx_iron.export(trace, tmp_path / "m.onnx", metadata={"a": 1})  # type: ignore[dict-item]
+    assert list(tmp_path.iterdir()) == []
