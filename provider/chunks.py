@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from onnx_iron.dtypes import Array, DType
 from onnx_iron.graph.value import Value
 from onnx_iron.provider.model import Model
-from onnx_iron.provider.specs import Array, DType
 
 
 def dims_of(model: Model, name: str) -> tuple[int, ...]:

@@ -7,11 +7,11 @@ from collections import ChainMap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from onnx_iron.dtypes import Array, Spec
 from onnx_iron.provider.graph import Graph, Node
 from onnx_iron.provider.kernel_check import check_step
 from onnx_iron.provider.lowering import Lowering, Refused, start
 from onnx_iron.provider.rules import lower
-from onnx_iron.provider.specs import Array, Spec
 
 # Stands for a dimension that only a call knows, while a node is tried.
 STAND_IN = 8

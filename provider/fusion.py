@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+from onnx_iron.operators.copy import Copy
 from onnx_iron.provider.lowering import Lowering, View
 
 Pass: TypeAlias = Callable[[Lowering], None]
@@ -14,7 +15,7 @@ def drop_copies(lowering: Lowering) -> None:
     """A copy is the value itself: who writes over the original waits for the copy's readers."""
     kept = []
     for step in lowering.steps:
-        if step.op == "Copy" and step.inputs[0] is not None:
+        if isinstance(step.op, Copy) and step.inputs[0] is not None:
             lowering.views[step.outputs[0]] = View(step.inputs[0], 0)
         else:
             kept.append(step)

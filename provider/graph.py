@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from onnx_iron.provider.specs import DTYPES, Array, DType
+from onnx_iron.dtypes import DTYPES, Array, DType
 
 
 @dataclass(frozen=True)

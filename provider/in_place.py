@@ -2,33 +2,12 @@
 
 from __future__ import annotations
 
-from onnx_iron.operators import OPERATORS
 from onnx_iron.provider.lowering import Lowering, Step
-
-# The operators that update a state.
-UPDATES = frozenset(name for name, op in OPERATORS.items() if op.updates)
-
-# The elementwise operators, and the kernels that only standard operators call for.
-ELEMENTWISE = frozenset(
-    {
-        *(name for name, op in OPERATORS.items() if op.elementwise),
-        *("Abs", "Erf", "Exp", "Neg", "Reciprocal", "Relu", "Sigmoid", "Sqrt", "Tanh"),
-        *("Max", "Min", "Mod", "Pow", "Where"),
-    }
-)
 
 
 def candidates(step: Step, output: int, lowering: Lowering) -> list[int]:
     """The inputs whose bytes the output may take: of its size, and read by no other operand."""
-    if step.op in UPDATES:
-        operator = OPERATORS[step.op]
-        names = [declared.name for declared in operator.inputs]
-        made = operator.outputs[output]
-        inputs = [names.index(given) for given, taken in operator.updates if taken == made]
-    elif step.op in ELEMENTWISE:
-        inputs = list(range(len(step.inputs)))
-    else:
-        return []
+    inputs = step.op.replaceable(output, len(step.inputs))
     spec = lowering.specs[step.outputs[output]]
     return [
         index
@@ -50,6 +29,6 @@ def _reads_alone(step: Step, index: int, lowering: Lowering) -> bool:
         if other == index or name is None or lowering.resolve(name)[0] != root:
             continue
         same = lowering.resolve(name)[1] == offset and lowering.specs[name] == lowering.specs[own]
-        if not same or step.op not in ELEMENTWISE:
+        if not same or not step.op.elementwise:
             return False
     return True

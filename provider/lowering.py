@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 import numpy as np
 
+from onnx_iron.dtypes import Array, Shape, Spec
 from onnx_iron.provider.graph import Graph, Node
-from onnx_iron.provider.specs import Array, Shape, Spec
+from onnx_iron.provider.operator import Operator
 
 MOST_BYTES = 1 << 47
-
-Attributes: TypeAlias = Mapping[str, int | float | str | Sequence[int]]
 
 
 class Refused(Exception):  # noqa: N818 - a refusal is an answer, caught where a node is lowered
@@ -25,10 +24,9 @@ class Step:
     """One call of a kernel. An omitted input is None."""
 
     name: str
-    op: str
+    op: Operator
     inputs: list[str | None]
     outputs: list[str]
-    attributes: Attributes
 
 
 @dataclass(frozen=True)
@@ -198,12 +196,10 @@ class Operation:
             self._lowering.integers[name] = array
         return name
 
-    def step(
-        self, op: str, inputs: Sequence[str | None], outputs: Sequence[str], **attributes: Any
-    ) -> None:
+    def step(self, op: Operator, inputs: Sequence[str | None], outputs: Sequence[str]) -> None:
         """Call a kernel."""
         name = self.node.name or self.node.outputs[0]
-        self._lowering.steps.append(Step(name, op, list(inputs), list(outputs), attributes))
+        self._lowering.steps.append(Step(name, op, list(inputs), list(outputs)))
 
     def view(self, base: str, shape: Shape, offset: int = 0) -> None:
         """Make the output a part of another value's bytes."""

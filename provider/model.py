@@ -12,17 +12,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from onnx_iron.export.metadata import (
-    BOUNDS,
-    LIMITS,
-    VALUES,
-    read_bounds,
-    read_limits,
-    read_values,
-    unreadable,
-)
-from onnx_iron.graph.value import Value
-from onnx_iron.provider.specs import (
+from onnx_iron.dtypes import (
     BFLOAT16,
     BOOL,
     FLOAT32,
@@ -34,6 +24,16 @@ from onnx_iron.provider.specs import (
     Shape,
     Spec,
 )
+from onnx_iron.export.metadata import (
+    BOUNDS,
+    LIMITS,
+    VALUES,
+    read_bounds,
+    read_limits,
+    read_values,
+    unreadable,
+)
+from onnx_iron.graph.value import Value
 from onnx_iron.provider.states import STATES, States, StateSpec, aligned, read_states
 
 CONTEXT = "onnx_iron.context"

@@ -125,8 +125,8 @@ def placement(session: onnxruntime.InferenceSession | HasPlacement) -> Placement
     except Exception as error:  # onnxruntime's exceptions have no common base
         if RECORDING not in str(error):
             raise
-        assigned = []  # it was not recorded
-    if assigned:
+        assigned = None  # it was not recorded
+    if assigned is not None:
         rows = _from_onnxruntime(assigned, record)
         return _report(rows, record)
     if record is not None and record.ambiguous:

@@ -10,12 +10,11 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
+from onnx_iron.native import Planner, encode, library
 from onnx_iron.provider.claim import decide, group
 from onnx_iron.provider.devices import DEVICES
 from onnx_iron.provider.devices.sinks import give
 from onnx_iron.provider.graph import read_graph
-from onnx_iron.provider.kernel_check import encode
-from onnx_iron.provider.library import Planner, library
 from onnx_iron.provider.options import OptionError, read_options
 from onnx_iron.provider.records import remember, remember_places
 from onnx_iron.provider.subgraph import CompileError, lower_subgraph

@@ -6,11 +6,10 @@ import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from onnx_iron.dtypes import NUMBERS, Array
+from onnx_iron.native import attribute_array, encode, library, shape_array
 from onnx_iron.provider.arena import plan_arena
-from onnx_iron.provider.kernel_check import attribute_array, encode, freeze, shape_array
-from onnx_iron.provider.library import library
 from onnx_iron.provider.lowering import Lowering, Step
-from onnx_iron.provider.specs import NUMBERS, Array
 from onnx_iron.provider.subgraph import Subgraph
 
 INPUT, OUTPUT, ARENA, CONSTANT = range(4)
@@ -71,11 +70,11 @@ class Writer:
     def _step(self, step: Step) -> None:
         inputs = [OMITTED if name is None else self._value(name) for name in step.inputs]
         outputs = [self._value(name) for name in step.outputs]
-        attributes = attribute_array(freeze(step.attributes))
+        attributes = attribute_array(step.op.attributes())
         self._native.onnx_iron_program_step(
             self._request,
             encode(step.name),
-            encode(step.op),
+            encode(step.op.name),
             (ctypes.c_int32 * len(inputs))(*inputs),
             len(inputs),
             (ctypes.c_int32 * len(outputs))(*outputs),

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from onnx_iron.provider.specs import BFLOAT16, Array, DType, Spec
+from onnx_iron.dtypes import BFLOAT16, Array, DType, Spec
 
 FORMAT = "onnx_iron.states.1"
 _HEADER_BYTES = 1 << 24

@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from onnx_iron.provider.in_place import UPDATES, candidates
+from onnx_iron.operators.copy import Copy
+from onnx_iron.provider.in_place import candidates
 from onnx_iron.provider.lowering import Lowering, Step
 
 
@@ -150,7 +151,7 @@ def schedule(
     numbers = {name: number for number, name in enumerate(inputs) if not constant[number]}
     pairs = []
     updates_first = sorted(
-        placed.items(), key=lambda item: steps[edges.producer[item[0]]].op not in UPDATES
+        placed.items(), key=lambda item: not steps[edges.producer[item[0]]].op.updates
     )
     for root, output in updates_first:
         pairs += _pair(lowering, edges, numbers, placed, root, output)
@@ -166,7 +167,7 @@ def place_outputs(lowering: Lowering, outputs: Sequence[str]) -> dict[str, int]:
         same_size = lowering.specs[root].bytes == lowering.specs[name].bytes
         if root not in made or root in placed or not same_size:
             root = lowering.fresh(name, lowering.specs[name])
-            lowering.steps.append(Step(name, "Copy", [name], [root], {}))
+            lowering.steps.append(Step(name, Copy(), [name], [root]))
         placed[root] = number
     return placed
 
@@ -215,7 +216,7 @@ def _pair(
             if source in numbers:
                 if edges.others_first(source, writer):
                     pairs.append((numbers[source], output))
-            elif step.op in UPDATES and source in edges.producer and source not in placed:
+            elif step.op.updates and source in edges.producer and source not in placed:
                 inner = source
         if inner is None or not edges.others_first(inner, writer):
             return pairs

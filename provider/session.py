@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
+from onnx_iron.dtypes import Array
 from onnx_iron.provider.chunks import (
     check_joinable,
     chunks,
@@ -26,7 +27,6 @@ from onnx_iron.provider.devices import DEVICES
 from onnx_iron.provider.model import Model, unknown
 from onnx_iron.provider.opening import model_files, open_session
 from onnx_iron.provider.placement import Placement, placement
-from onnx_iron.provider.specs import Array
 from onnx_iron.provider.states import Memory, States, merged
 from onnx_iron.provider.weights import check_together
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from onnx_iron.dtypes import NUMBERS, Array, Spec
 from onnx_iron.export.metadata import read_json, unreadable
 from onnx_iron.provider.saved import read_saved, write_saved
-from onnx_iron.provider.specs import NUMBERS, Array, Spec
 
 ALIGNMENT = 64
 STATES = "onnx_iron.states"

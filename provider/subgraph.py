@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from onnx_iron.dtypes import Shape, Spec
 from onnx_iron.provider.fusion import fuse
 from onnx_iron.provider.graph import Graph
 from onnx_iron.provider.lowering import Lowering, Refused, Step, start
 from onnx_iron.provider.rules import lower
 from onnx_iron.provider.schedule import schedule
-from onnx_iron.provider.specs import Shape, Spec
 
 
 class CompileError(Exception):

@@ -12,9 +12,9 @@ from onnx import TensorProto, helper
 from provider_models import EP, constant, iron, model, node, rand, spec, stock
 
 import onnx_iron
+from onnx_iron.dtypes import DTYPES, FLOAT32
 from onnx_iron.provider.claim import decide
 from onnx_iron.provider.graph import Graph, Node, Value
-from onnx_iron.provider.specs import DTYPES, FLOAT32
 from onnx_iron.provider.standard import RULES
 
 

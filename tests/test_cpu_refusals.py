@@ -14,7 +14,8 @@ from cpu_kernels import (
     scalar,
 )
 
-from onnx_iron.kernels import library_path, run_kernel
+from onnx_iron.kernels import run_kernel
+from onnx_iron.native import library_path
 
 CONV = [normal(8, 4), normal(3, 4), normal(2, 4), None]
 CONV_OUTPUTS = [((8, 4), F32), ((2, 4), F32)]

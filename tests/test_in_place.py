@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from provider_models import bind, constant, iron, iron_node, model, node, rand, spec
 
+from onnx_iron.dtypes import FLOAT32, Spec
+from onnx_iron.operators import OPERATORS
 from onnx_iron.provider.arena import plan_arena
 from onnx_iron.provider.in_place import candidates
 from onnx_iron.provider.lowering import Lowering, Step, View
+from onnx_iron.provider.operator import Operator, standard
 from onnx_iron.provider.schedule import Schedule, schedule
-from onnx_iron.provider.specs import FLOAT32, Spec
 
 CUT = [constant(name, np.array([value], np.int64)) for name, value in (("s", 0), ("e", 1))]
 
@@ -111,11 +113,18 @@ def test_an_update_keeps_what_others_read_of_the_state_before_it() -> None:
 # -- the plan itself ------------------------------------------------------------------------
 
 
+def operator(name: str) -> Operator:
+    """An operator of ours, or a standard one's kernel."""
+    if name in OPERATORS:
+        return OPERATORS[name].from_attributes({})
+    return standard(name, elementwise=name in ("Exp", "Neg"))
+
+
 def lowered(steps: list[tuple[str, str, str]], views: dict[str, str] | None = None) -> Lowering:
     """Steps by operator, inputs and output, of float32 values (4, 8), and views of their halves."""
     made = Lowering()
     for op, inputs, output in steps:
-        made.steps.append(Step(output, op, [*inputs.split()], [output], {}))
+        made.steps.append(Step(output, operator(op), [*inputs.split()], [output]))
         for name in (*inputs.split(), output):
             made.specs.setdefault(name, Spec((4, 8), FLOAT32))
     for name, base in (views or {}).items():
@@ -180,7 +189,7 @@ def test_live_values_never_share_bytes_however_long_they_live(seed: int) -> None
     for index in range(1, 60):
         reads = [f"v{i}" for i in rng.integers(max(0, index - 8), index, 2)]
         lowering.specs[f"v{index}"] = Spec((int(rng.integers(1, 90)),), FLOAT32)
-        lowering.steps.append(Step(f"v{index}", "MatMul", [*reads], [f"v{index}"], {}))
+        lowering.steps.append(Step(f"v{index}", standard("MatMul"), [*reads], [f"v{index}"]))
     offsets = plan_arena(lowering, lowering.steps, ())
     lives = {}
     for position, step in enumerate(lowering.steps):
@@ -214,5 +223,5 @@ def test_an_update_takes_its_state_and_not_one_that_it_also_reads() -> None:
 def test_an_output_that_is_a_part_of_a_value_is_copied_into_its_buffer() -> None:
     lowering = lowered([("Exp", "x", "a")], {"half": "a"})
     plan = planned(lowering, "x", "half")
-    assert [step.op for step in plan.steps] == ["Exp", "Copy"]
+    assert [step.op.name for step in plan.steps] == ["Exp", "Copy"]
     assert "a" not in plan.placed

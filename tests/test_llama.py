@@ -187,13 +187,15 @@ def test_a_full_cache_is_an_error_that_names_the_bound(exported: Export) -> None
         session.prefill(input_ids=np.zeros(65, np.int32))
     session.reset()
     session.prefill(input_ids=np.zeros(64, np.int32))
-    with pytest.raises(ValueError, match="1 rows at position 64 go past the model's context of 64"):
+    with pytest.raises(
+        ValueError, match=r"'position' is 64, and .* has 64 entries, expected 0..63"
+    ):
         session.decode(input_ids=np.zeros(1, np.int32))
 
 
 def test_a_token_outside_the_vocabulary_is_an_error(exported: Export) -> None:
     session = Session(exported("bfloat16"))
-    with pytest.raises(Exception, match=r"ids\[1\] is 49152, expected 0\.\.49151"):
+    with pytest.raises(Exception, match=r"'input_ids'\[1\] is 49152, .*, expected 0\.\.49151"):
         session.prefill(input_ids=np.array([0, 49152], np.int32))
 
 

@@ -150,7 +150,7 @@ def estimate(plans: Sequence[Plan], flops: float, bandwidth: float) -> Estimate:
         for segment in plan.segments:
             if not segment.on_npu:
                 for work in segment.work:
-                    host[work.step.op] = host.get(work.step.op, 0) + 1
+                    host[work.step.op.name] = host.get(work.step.op.name, 0) + 1
                 continue
             run_lists += 1
             for work in segment.work:
@@ -158,7 +158,7 @@ def estimate(plans: Sequence[Plan], flops: float, bandwidth: float) -> Estimate:
                 line = cost(plan, work, flops, bandwidth)
                 line.designs = int(work.artifact.key not in seen)
                 seen.add(work.artifact.key)
-                lines.setdefault(work.step.op, Line()).add(line)
+                lines.setdefault(work.step.op.name, Line()).add(line)
                 switched = SWITCH_US if work.artifact.key != before else 0.0
                 switches += work.artifact.key != before
                 before = work.artifact.key
@@ -175,12 +175,12 @@ def in_list_us(runs: int) -> float:
 
 def cost(plan: Plan, work: Work, flops: float, bandwidth: float) -> Line:
     """A run's bytes and operations, and how long the array is busy with them."""
-    from onnx_iron.provider.iron_ops import declared
-    from onnx_iron.provider.kernel_check import freeze
+    from onnx_iron.operators import Op
 
     specs = plan.lowering.specs
     output = specs[work.step.outputs[0]]
-    operator = declared(work.step.op, freeze(work.step.attributes))
+    operator = work.step.op
+    assert isinstance(operator, Op)
     shapes = {
         taken.name: specs[name].shape
         for taken, name in zip(operator.inputs, work.step.inputs, strict=False)

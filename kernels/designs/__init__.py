@@ -4,7 +4,7 @@ An operator's design is the function ``design`` in the file that the operator na
 """
 
 from onnx_iron.kernels.designs.design import Design, Refusal
-from onnx_iron.kernels.designs.request import design_for, maker_of
+from onnx_iron.kernels.designs.makers import design_for, maker_of
 from onnx_iron.kernels.designs.target import Target
 
 __all__ = ["Design", "Refusal", "Target", "design_for", "maker_of"]

@@ -1,21 +1,17 @@
-"""What a design is asked for, and who makes it: ``design`` of the file that the operator names."""
+"""What a design is asked for."""
 
 from __future__ import annotations
 
-import functools
-import importlib
-import importlib.util
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import numpy as np
 
-from onnx_iron.dtypes import BFLOAT16, Array
+from onnx_iron.dtypes import Array, Shape, Spec
 from onnx_iron.kernels.designs.check import checked
-from onnx_iron.kernels.designs.design import Access, Design, Port, Refusal
+from onnx_iron.kernels.designs.design import Access, Design, Port
 from onnx_iron.kernels.designs.target import Target
-from onnx_iron.operators.base import Kind, Op, Shape, Spec
+from onnx_iron.operators.base import Op
 
 
 class RefusedError(Exception):
@@ -60,68 +56,6 @@ class Request:
         """Refuse a length that is no whole number of vectors."""
         if length % self.target.lanes:
             raise RefusedError(f"{what} {length} is no multiple of {self.target.lanes} lanes")
-
-
-Maker: TypeAlias = Callable[[Request], Design]
-
-
-def maker_of(op: type[Op]) -> Maker | None:
-    """What makes an operator's designs, ``design`` in the file of its name; None where it has none.
-
-    An operator without is whole: its CPU kernel or its body runs it.
-    """
-    return _maker(op.file)
-
-
-@functools.cache
-def _maker(file: str) -> Maker | None:
-    name = f"{__package__}.{file}"
-    if importlib.util.find_spec(name) is None:
-        return None
-    maker: Maker | None = getattr(importlib.import_module(name), "design", None)
-    return maker
-
-
-def design_for(
-    op: Op,
-    specs: Sequence[Spec | None],
-    target: Target,
-    constants: Mapping[str, Array] | None = None,
-) -> Design | Refusal:
-    """The design that runs an operator on a target, or why there is none.
-
-    Args:
-        specs: shapes and dtypes of the inputs in order, None for one that is omitted.
-        constants: values of inputs that are known now, by name.
-
-    Raises:
-        TypeError, ValueError: inputs that the operator does not take.
-    """
-    results = op.infer(specs)
-    given = {
-        declared.name: spec
-        for declared, spec in zip(op.inputs, specs, strict=False)
-        if spec is not None
-    }
-    maker = maker_of(type(op))
-    if maker is None:
-        return Refusal(f"{op.name} has no design: there is no kernels/designs/{op.file}.py")
-    for declared in op.inputs:
-        if declared.kind in (Kind.T, Kind.T_OR_FLOAT32) and declared.name in given:
-            dtype = given[declared.name][1]
-            if dtype != BFLOAT16:
-                return Refusal(
-                    f"{op.stem}: {declared.name} is {dtype.name}; the kernels take bfloat16"
-                )
-    if any(0 in spec[0] for spec in given.values()):
-        return Refusal(f"{op.stem}: an operand without elements")
-    request = Request(
-        op, target, {**given, **dict(zip(op.outputs, results, strict=True))}, constants or {}
-    )
-    try:
-        return checked(maker(request))
-    except RefusedError as refused:
-        return Refusal(f"{op.stem}: {refused}")
 
 
 def first_that_fits(designs: Iterable[Design]) -> Design:

@@ -11,7 +11,7 @@ import onnx
 from onnx import AttributeProto, helper
 from onnx.defs import OpSchema, get_schema, register_schema
 
-from onnx_iron.dtypes import FLOAT32, INT32, as_dtype, onnx_type
+from onnx_iron.dtypes import FLOAT32, INT32, Spec, as_dtype, onnx_type
 from onnx_iron.export.shapes import OpenShape, open_shapes
 from onnx_iron.operators import DOMAIN, OPERATORS, VERSION, Kind, Op
 
@@ -105,7 +105,7 @@ def _infer(op: type[Op], context: Any) -> None:
         def rule(shapes: Sequence[tuple[int, ...] | None]) -> list[tuple[int, ...]]:
             nonlocal result
             specs = [
-                None if shape is None or dtype is None else (shape, dtype)
+                None if shape is None or dtype is None else Spec(shape, dtype)
                 for shape, dtype in zip(shapes, dtypes, strict=True)
             ]
             inferred = operator.infer(specs)

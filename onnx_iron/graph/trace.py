@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from onnx_iron.dtypes import Array
+from onnx_iron.dtypes import INT32, Array, Spec
 from onnx_iron.graph.context import current_trace
 from onnx_iron.graph.handle import Handle, Role, State, Weight
 from onnx_iron.graph.operand import Operand, as_number
@@ -232,9 +232,9 @@ class Trace:
             )
 
 
-def _spec(operand: Operand) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
+def _spec(operand: Operand) -> Spec | None:
     if operand is None:
         return None
     if isinstance(operand, Handle):
-        return operand.shape, operand.dtype
-    return (), np.dtype(np.int32)
+        return Spec(operand.shape, operand.dtype)
+    return Spec((), INT32)

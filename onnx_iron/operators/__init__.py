@@ -3,7 +3,8 @@
 import importlib
 import pkgutil
 
-from onnx_iron.operators.base import DOMAIN, OPERATORS, VERSION, Case, In, Kind, Op, Shape, Spec
+from onnx_iron.dtypes import Shape, Spec
+from onnx_iron.operators.base import DOMAIN, OPERATORS, VERSION, Case, In, Kind, Op
 
 # Importing a module declares its operators; a new file needs no entry anywhere.
 for _module in pkgutil.iter_modules(__path__):

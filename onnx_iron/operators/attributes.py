@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import typing
 from collections.abc import Mapping
 from enum import Enum
@@ -37,7 +38,7 @@ class Attributes:
     @classmethod
     def onnx_attributes(cls) -> dict[str, tuple[type, Attribute | None]]:
         """Each ONNX attribute's type (int, float or str) and its default, None where absent."""
-        hints = typing.get_type_hints(cls)
+        hints = _hints(typing.cast(Any, cls))
         found: dict[str, tuple[type, Attribute | None]] = {}
         for name, declared in cls.attribute_fields().items():
             kind = _plain_type(hints[name])
@@ -69,8 +70,13 @@ class Attributes:
 
     @classmethod
     def _converted_fields(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        hints = typing.get_type_hints(cls)
+        hints = _hints(typing.cast(Any, cls))
         return {k: _converted(f"{cls.name}.{k}", v, hints[k]) for k, v in values.items()}
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
 
 
 def _converted(where: str, value: Any, hint: Any) -> Any:

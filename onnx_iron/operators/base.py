@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from onnx_iron.dtypes import FLOAT32, FLOATS, INDICES, INT32, Array
+from onnx_iron.dtypes import FLOAT32, FLOATS, INDICES, INT32, Array, Shape, Spec
 from onnx_iron.graph.context import current_trace
 from onnx_iron.graph.handle import Handle
 from onnx_iron.graph.operand import Operand, as_number, float_dtype
@@ -23,8 +23,6 @@ from onnx_iron.operators.declaration import (
     In,
     Kind,
     Limit,
-    Shape,
-    Spec,
     Tolerance,
 )
 
@@ -87,7 +85,8 @@ class Op(Attributes):
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__name__
-        cls.file = cls.__module__.rpartition(".")[2]
+        if "file" not in vars(cls):
+            cls.file = cls.__module__.rpartition(".")[2]
         if "stem" not in vars(cls):
             cls.stem = cls.file
         found = []
@@ -104,10 +103,14 @@ class Op(Attributes):
     def shape(self, *shapes: Any) -> Any:
         """The outputs' shapes: a shape, or a tuple of them. None stands for an omitted input.
 
+        An elementwise operator of one input has its shape without saying so.
+
         Raises:
             ValueError: shapes that do not fit, naming the operand.
         """
-        raise NotImplementedError
+        if self.elementwise and len(self.inputs) == 1:
+            return shapes[0]
+        raise NotImplementedError(f"{self.name} declares no shape: {self.file}.py")
 
     def reference(self, *operands: Any) -> Any:
         """The result in numpy: float32 inside, one rounding; an array or a tuple of them."""
@@ -168,6 +171,16 @@ class Op(Attributes):
         """Elements read and written by a call, where that is less than all operands have."""
         return None
 
+    def replaceable(self, output: int, inputs: int) -> Sequence[int]:
+        """The inputs, of so many, whose bytes an output may take: in an update the state's, else
+        all of an elementwise operator.
+        """
+        if self.updates:
+            names = [declared.name for declared in self.inputs]
+            made = self.outputs[output]
+            return [names.index(given) for given, taken in self.updates if taken == made]
+        return range(inputs) if self.elementwise else ()
+
     # -- derived ----------------------------------------------------------------------------
 
     def infer(self, specs: Sequence[Spec | None]) -> tuple[Spec, ...]:
@@ -193,7 +206,7 @@ class Op(Attributes):
         if len(self.outputs) == 1:
             shapes = (shapes,)
         result = FLOAT32 if dtype is None else dtype
-        return tuple((tuple(shape), result) for shape in shapes)
+        return tuple(Spec(tuple(shape), result) for shape in shapes)
 
     def _check_dtype(
         self, declared: In, spec: Spec, dtype: np.dtype[Any] | None

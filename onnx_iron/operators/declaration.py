@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeAlias
 
-import numpy as np
+from onnx_iron.dtypes import Shape
 
 DOMAIN = "onnx_iron"
 VERSION = 1
 
-Shape: TypeAlias = tuple[int, ...]
-Spec: TypeAlias = tuple[Shape, np.dtype[Any]]
 Attribute: TypeAlias = int | float | str
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnx_iron.dtypes import Array
-from onnx_iron.operators.base import Case, In, Op, Shape, Tolerance, narrow_like
+from onnx_iron.operators.base import Case, In, Op, Tolerance, narrow_like
 from onnx_iron.operators.body import Body
 
 _TANH_SCALE = math.sqrt(2 / math.pi)
@@ -37,9 +37,6 @@ class GELU(Op):
     def __post_init__(self) -> None:
         if self.approximate not in ("none", "tanh"):
             raise ValueError(f"GELU.approximate is {self.approximate!r}; expected 'none' or 'tanh'")
-
-    def shape(self, x: Shape) -> Shape:
-        return x
 
     def reference(self, x: Array) -> Array:
         wide = x.astype(np.float64)

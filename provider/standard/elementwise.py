@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from onnx_iron.dtypes import BOOL, DTYPES, Spec
+from onnx_iron.operators.arithmetic import Add, Div, Mul, Sub
+from onnx_iron.operators.gelu import GELU
+from onnx_iron.operators.silu import SiLU
 from onnx_iron.provider.lowering import Operation
-from onnx_iron.provider.specs import BOOL, DTYPES, Spec
+from onnx_iron.provider.operator import Operator, standard
 from onnx_iron.provider.standard.rule import broadcast, rule
+
+ARITHMETIC = {op.__name__: op for op in (Add, Sub, Mul, Div)}
 
 
 @rule("Add", "Sub", "Mul", "Div", since=7, newest=14)
@@ -14,9 +20,13 @@ def binary(op: Operation) -> None:
     a, b = op.spec(0), op.spec(1)
     if a.dtype != b.dtype:
         op.refuse(f"operands are {a.dtype.name} and {b.dtype.name}")
-    attributes = {"fmod": op.attribute("fmod", 0)} if op.node.op_type == "Mod" else {}
+    kind = op.node.op_type
+    if kind == "Mod":
+        operator: Operator = standard(kind, elementwise=True, fmod=op.attribute("fmod", 0))
+    else:
+        operator = ARITHMETIC[kind]() if kind in ARITHMETIC else standard(kind, elementwise=True)
     output = op.output(Spec(broadcast(op, a.shape, b.shape), a.dtype))
-    op.step(op.node.op_type, [op.input(0), op.input(1)], [output], **attributes)
+    op.step(operator, [op.input(0), op.input(1)], [output])
 
 
 @rule("Max", "Min", since=8, newest=13)
@@ -30,7 +40,8 @@ def extremum(op: Operation) -> None:
         spec = Spec(broadcast(op, spec.shape, other.shape), spec.dtype)
         last = index == op.input_count - 1
         output = op.output(spec) if last else op.temporary(spec)
-        op.step(op.node.op_type, [first, op.input(index)], [output])
+        operator = standard(op.node.op_type, elementwise=True)
+        op.step(operator, [first, op.input(index)], [output])
         first = output
 
 
@@ -38,20 +49,21 @@ def extremum(op: Operation) -> None:
 @rule("Relu", since=6, newest=14)
 @rule("Erf", since=9, newest=13)
 def unary(op: Operation) -> None:
-    op.step(op.node.op_type, [op.input(0)], [op.output(op.spec(0))])
+    operator = standard(op.node.op_type, elementwise=True)
+    op.step(operator, [op.input(0)], [op.output(op.spec(0))])
 
 
 @rule("Swish", since=24, newest=24)
 def swish(op: Operation) -> None:
     alpha = op.attribute("alpha", 1.0)
     op.require(alpha == 1.0, f"alpha is {alpha}, the kernel has 1")
-    op.step("SiLU", [op.input(0)], [op.output(op.spec(0))])
+    op.step(SiLU(), [op.input(0)], [op.output(op.spec(0))])
 
 
 @rule("Gelu", since=20, newest=20)
 def gelu(op: Operation) -> None:
     approximate = op.attribute("approximate", "none")
-    op.step("GELU", [op.input(0)], [op.output(op.spec(0))], approximate=approximate)
+    op.step(GELU(approximate), [op.input(0)], [op.output(op.spec(0))])
 
 
 @rule("Where", since=9, newest=16)
@@ -59,7 +71,8 @@ def where(op: Operation) -> None:
     condition, a, b = (op.spec(index) for index in range(3))
     op.require(condition.dtype == BOOL and a.dtype == b.dtype, "operands are of several dtypes")
     spec = Spec(broadcast(op, condition.shape, a.shape, b.shape), a.dtype)
-    op.step("Where", [op.input(index) for index in range(3)], [op.output(spec)])
+    operator = standard("Where", elementwise=True, moves=True)
+    op.step(operator, [op.input(index) for index in range(3)], [op.output(spec)])
 
 
 @rule("Cast", since=6, newest=28)
@@ -71,4 +84,4 @@ def cast(op: Operation) -> None:
     if dtype == spec.dtype:
         op.view(op.input(0), spec.shape)
     else:
-        op.step("Cast", [op.input(0)], [op.output(Spec(spec.shape, dtype))])
+        op.step(standard("Cast", moves=True), [op.input(0)], [op.output(Spec(spec.shape, dtype))])

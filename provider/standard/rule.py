@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from onnx_iron.dtypes import Shape
 from onnx_iron.provider.lowering import Operation
-from onnx_iron.provider.specs import Shape
 
 Lower: TypeAlias = Callable[[Operation], None]
 

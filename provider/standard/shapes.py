@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
+from onnx_iron.dtypes import INT64, Spec
 from onnx_iron.provider.lowering import Operation
-from onnx_iron.provider.specs import INT64, Spec
+from onnx_iron.provider.operator import standard
 from onnx_iron.provider.standard.rule import rule
 
 
@@ -80,7 +81,8 @@ def transpose(op: Operation) -> None:
     if moved == sorted(moved):
         op.view(op.input(0), shape)
     else:
-        op.step("Transpose", [op.input(0)], [op.output(Spec(shape, spec.dtype))], perm=perm)
+        operator = standard("Transpose", moves=True, perm=perm)
+        op.step(operator, [op.input(0)], [op.output(Spec(shape, spec.dtype))])
 
 
 @rule("Concat", since=4, newest=13)
@@ -94,7 +96,7 @@ def concat(op: Operation) -> None:
     shape[axis] = sum(s.shape[axis] for s in specs)
     output = op.output(Spec(tuple(shape), specs[0].dtype))
     names: list[str | None] = [op.input(index) for index in range(op.input_count)]
-    op.step("Concat", names, [output], axis=axis)
+    op.step(standard("Concat", moves=True, axis=axis), names, [output])
 
 
 @rule("Slice", since=1, newest=13)
@@ -129,14 +131,14 @@ def take(op: Operation, index: int, ranges: list[range], spec: Spec) -> None:
         first = ranges[cut[0]].start if cut else 0
         op.view(op.input(index), shape, first * row * spec.dtype.itemsize)
         return
-    op.step(
+    operator = standard(
         "Slice",
-        [op.input(index)],
-        [op.output(Spec(shape, spec.dtype))],
+        moves=True,
         axes=list(range(len(ranges))),
         starts=[r.start for r in ranges],
         steps=[r.step for r in ranges],
     )
+    op.step(operator, [op.input(index)], [op.output(Spec(shape, spec.dtype))])
 
 
 @rule("Gather", since=1, newest=13)
@@ -145,7 +147,7 @@ def gather(op: Operation) -> None:
     axis = op.axis(0, len(data.shape))
     shape = data.shape[:axis] + indices.shape + data.shape[axis + 1 :]
     output = op.output(Spec(shape, data.dtype))
-    op.step("Gather", [op.input(0), op.input(1)], [output], axis=axis)
+    op.step(standard("Gather", moves=True, axis=axis), [op.input(0), op.input(1)], [output])
 
 
 @rule("Shape", since=1, newest=25)

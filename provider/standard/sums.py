@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from onnx_iron.dtypes import FLOATS, Spec
+from onnx_iron.operators.arithmetic import Add, Mul
+from onnx_iron.operators.gemm import GEMM
+from onnx_iron.operators.layer_norm import LayerNorm
+from onnx_iron.operators.rms_norm import RMSNorm
+from onnx_iron.operators.softmax import Softmax
 from onnx_iron.provider.lowering import Operation
-from onnx_iron.provider.specs import FLOATS, Spec
+from onnx_iron.provider.operator import standard
 from onnx_iron.provider.standard.rule import broadcast, rule
 
 
@@ -23,7 +29,7 @@ def matmul(op: Operation) -> None:
     shape = broadcast(op, left[:-2], right[:-2])
     shape += left[-2:-1] if len(a.shape) > 1 else ()
     shape += right[-1:] if len(b.shape) > 1 else ()
-    op.step("MatMul", [op.input(0), op.input(1)], [op.output(Spec(shape, a.dtype))])
+    op.step(standard("MatMul"), [op.input(0), op.input(1)], [op.output(Spec(shape, a.dtype))])
 
 
 @rule("Gemm", since=7, newest=13)
@@ -33,7 +39,7 @@ def gemm(op: Operation) -> None:
     if op.attribute("transA", 0):
         left = Spec(left.shape[::-1], left.dtype)
         turned = op.temporary(left)
-        op.step("Transpose", [a], [turned], perm=[1, 0])
+        op.step(standard("Transpose", moves=True, perm=[1, 0]), [a], [turned])
         a = turned
     col_maj = int(op.attribute("transB", 0))
     rows, inner = right.shape if col_maj else right.shape[::-1]
@@ -45,18 +51,18 @@ def gemm(op: Operation) -> None:
     added = op.has(2) and factors[1] != 0.0
     steps = 1 + (factors[0] != 1.0) + added
     outputs = [op.temporary(spec) for _ in range(steps - 1)] + [op.output(spec)]
-    op.step("GEMM", [a, b], [outputs[0]], b_col_maj=col_maj)
+    op.step(GEMM(b_col_maj=bool(col_maj)), [a, b], [outputs[0]])
     if factors[0] != 1.0:
-        op.step("Mul", [outputs[0], scalar(op, factors[0], spec)], [outputs[1]])
+        op.step(Mul(), [outputs[0], scalar(op, factors[0], spec)], [outputs[1]])
     if added:
         c, third = op.input(2), op.spec(2)
         op.require(third.dtype == spec.dtype, f"C is {third.dtype.name}")
         op.require(broadcast(op, spec.shape, third.shape) == spec.shape, f"C is {third.shape}")
         if factors[1] != 1.0:
             scaled = op.temporary(third)
-            op.step("Mul", [c, scalar(op, factors[1], spec)], [scaled])
+            op.step(Mul(), [c, scalar(op, factors[1], spec)], [scaled])
             c = scaled
-        op.step("Add", [outputs[-2], c], [outputs[-1]])
+        op.step(Add(), [outputs[-2], c], [outputs[-1]])
 
 
 def scalar(op: Operation, value: float, like: Spec) -> str:
@@ -70,7 +76,7 @@ def softmax(op: Operation) -> None:
     rank = len(spec.shape)
     axis = op.axis(-1 if op.node.since_version >= 13 else 1, rank)
     op.require(axis == rank - 1, f"axis is {axis}, the kernel has the last one, {rank - 1}")
-    op.step("Softmax", [op.input(0)], [op.output(spec)])
+    op.step(Softmax(), [op.input(0)], [op.output(spec)])
 
 
 @rule("ReduceMean", since=1, newest=18)
@@ -86,7 +92,7 @@ def reduce(op: Operation) -> None:
     keep = bool(op.attribute("keepdims", 1))
     shape = spec.shape[:-1] + ((1,) if keep else ())
     output = op.output(Spec(shape, spec.dtype))
-    op.step(op.node.op_type, [op.input(0)], [output], keepdims=int(keep))
+    op.step(standard(op.node.op_type, keepdims=int(keep)), [op.input(0)], [output])
 
 
 @rule("RMSNormalization", since=23, newest=23)
@@ -102,8 +108,8 @@ def normalization(op: Operation) -> None:
     inputs = [op.input(index) for index in range(op.input_count)]
     factors = [op.spec(index) for index in range(1, op.input_count)]
     if all(factor.shape == spec.shape[-1:] for factor in factors):
-        step = op.node.op_type
-        op.step(step, inputs, [op.output(spec)], axis=axis, epsilon=epsilon)
+        operator = standard(op.node.op_type, axis=axis, epsilon=epsilon)
+        op.step(operator, inputs, [op.output(spec)])
         return
     # A scale or a bias of another shape broadcasts, in a step of its own.
     for factor in factors:
@@ -111,6 +117,7 @@ def normalization(op: Operation) -> None:
         op.require(broadcast(op, spec.shape, factor.shape) == spec.shape, f"{factor} for {spec}")
     centred = op.node.op_type == "LayerNormalization"
     outputs = [op.temporary(spec) for _ in factors] + [op.output(spec)]
-    op.step("LayerNorm" if centred else "RMSNorm", inputs[:1], outputs[:1], epsilon=epsilon)
-    for index, kind in zip(range(1, len(inputs)), ("Mul", "Add"), strict=False):
+    norm = LayerNorm(epsilon) if centred else RMSNorm(epsilon)
+    op.step(norm, inputs[:1], outputs[:1])
+    for index, kind in zip(range(1, len(inputs)), (Mul(), Add()), strict=False):
         op.step(kind, [outputs[index - 1], inputs[index]], [outputs[index]])

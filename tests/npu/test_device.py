@@ -16,11 +16,10 @@ from design_compiler import COMPILER
 from npu_models import CHUNK, WIDTH, build_for, export_short_conv, export_small_llama
 
 import onnx_iron
-from onnx_iron.dtypes import BFLOAT16, Array
+from onnx_iron.dtypes import BFLOAT16, Array, Spec
 from onnx_iron.kernels.designs import Target
 from onnx_iron.provider.devices.npu.arrays import NPU
 from onnx_iron.provider.devices.npu.build import plans_of
-from onnx_iron.provider.specs import Spec
 
 BF16_NUMBER = 16
 # One bfloat16 step of values up to 8: RMSNorm and the products may round the other way.

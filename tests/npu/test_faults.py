@@ -20,7 +20,7 @@ from npu_models import WIDTH, build_for, export_short_conv, random
 
 import onnx_iron
 from onnx_iron.dtypes import Array
-from onnx_iron.provider.library import library
+from onnx_iron.native import library
 from onnx_iron.provider.options import FallbackWarning
 
 TOLERANCE = 2.0**-5

@@ -13,8 +13,8 @@ import zlib
 
 import numpy as np
 
+from onnx_iron.dtypes import Array, Spec
 from onnx_iron.provider.devices.npu.xrt import Buffer, open_device
-from onnx_iron.provider.specs import Array, Spec
 from onnx_iron.provider.states import Memory
 
 # Bytes by which weights are told apart before they are compared.

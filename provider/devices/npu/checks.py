@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from onnx_iron.operators import OPERATORS, Kind
-from onnx_iron.provider.iron_ops import declared
-from onnx_iron.provider.kernel_check import freeze
+from onnx_iron.operators import Kind, Op
 from onnx_iron.provider.lowering import Lowering, Step
 
 
@@ -28,25 +26,25 @@ def check(step: Step, lowering: Lowering, read: Callable[[str], Sequence[int]]) 
     Raises:
         ValueRefusedError: one is out of its bounds, by node, value and bound.
     """
-    operator = OPERATORS[step.op]
+    assert isinstance(step.op, Op)
     shapes = {
         taken.name: lowering.specs[name].shape
-        for taken, name in zip(operator.inputs, step.inputs, strict=False)
+        for taken, name in zip(step.op.inputs, step.inputs, strict=False)
         if name is not None
     }
     values = {taken: read(name) for taken, name in _integers(step).items()}
     try:
-        declared(step.op, freeze(step.attributes)).check_call(shapes, values)
+        step.op.check_call(shapes, values)
     except ValueError as error:
-        raise ValueRefusedError(f"{step.op} '{step.name}': {error}") from None
+        raise ValueRefusedError(f"{step.op.name} '{step.name}': {error}") from None
 
 
 def _integers(step: Step) -> dict[str, str]:
     """The operands that hold integers: the operator's name of each, and the value's."""
-    if step.op not in OPERATORS:
+    if not isinstance(step.op, Op):
         return {}
     return {
         taken.name: name
-        for taken, name in zip(OPERATORS[step.op].inputs, step.inputs, strict=False)
+        for taken, name in zip(step.op.inputs, step.inputs, strict=False)
         if name is not None and taken.kind in (Kind.SCALAR, Kind.INDEX)
     }

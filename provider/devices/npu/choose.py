@@ -9,18 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from onnx_iron.dtypes import FLOATS, Array, Spec
 from onnx_iron.kernels.designs import Design, Refusal, Target, design_for
-from onnx_iron.operators import OPERATORS
-from onnx_iron.provider.iron_ops import declared
-from onnx_iron.provider.kernel_check import Frozen, freeze
+from onnx_iron.operators import Op
 from onnx_iron.provider.lowering import Lowering, Step
-from onnx_iron.provider.specs import FLOATS, Array, Spec
-
-# What only moves or converts elements: the host may do it at any time, on memory that both see.
-MOVES = frozenset(
-    {"Cast", "Concat", "Gather", "Slice", "Transpose", "Where"}
-    | {name for name, op in OPERATORS.items() if op.moves}
-)
+from onnx_iron.provider.operator import Operator
 
 
 @dataclass(frozen=True)
@@ -49,10 +42,10 @@ def choose(step: Step, lowering: Lowering, target: Target) -> Choice:
         for index, name in enumerate(step.inputs)
         if name is not None and lowering.resolve(name)[0] in lowering.literals
     }
-    found = _design(step.op, freeze(step.attributes), inputs, outputs, _frozen(constants), target)
+    found = _design(step.op, inputs, outputs, _frozen(constants), target)
     if isinstance(found, Design):
         return Choice(found)
-    return Choice(None, found.reason, natural=step.op in MOVES)
+    return Choice(None, found.reason, natural=step.op.moves)
 
 
 # Numbers that are known when a subgraph is compiled, by the input's position, as bytes.
@@ -69,25 +62,22 @@ def _frozen(constants: Mapping[int, Array]) -> _Constants:
 
 @functools.lru_cache(maxsize=4096)
 def _design(
-    op: str,
-    attributes: Frozen,
+    op: Operator,
     inputs: tuple[Spec | None, ...],
     outputs: tuple[Spec, ...],
     constants: _Constants,
     target: Target,
 ) -> Design | Refusal:
-    if op not in OPERATORS:
-        return Refusal(f"{op} has no design")
+    if not isinstance(op, Op):
+        return Refusal(f"{op.name} has no design")
     try:
-        operator = declared(op, attributes)
-        specs = [None if spec is None else (spec.shape, spec.dtype) for spec in inputs]
-        if tuple(Spec(*spec) for spec in operator.infer(specs)) != outputs:
-            return Refusal(f"{op} gives other shapes here")
+        if op.infer(inputs) != outputs:
+            return Refusal(f"{op.name} gives other shapes here")
         known = {
-            operator.inputs[index].name: np.frombuffer(raw, _dtype(name))
+            op.inputs[index].name: np.frombuffer(raw, _dtype(name))
             for index, raw, name in constants
         }
-        return design_for(operator, specs, target, known)
+        return design_for(op, inputs, target, known)
     except (TypeError, ValueError) as error:
         return Refusal(str(error))
 

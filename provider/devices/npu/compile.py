@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from onnx_iron.kernels.designs import Target
+from onnx_iron.native import library
 from onnx_iron.provider.devices.npu import runtime
 from onnx_iron.provider.devices.npu.errors import NpuError
 from onnx_iron.provider.devices.npu.image import ImageError
@@ -12,7 +13,6 @@ from onnx_iron.provider.devices.npu.plan import Plan, make_plan
 from onnx_iron.provider.devices.npu.program import NpuProgram
 from onnx_iron.provider.devices.npu.toolchain import design_compiler
 from onnx_iron.provider.devices.npu.xrt import open_device
-from onnx_iron.provider.library import library
 from onnx_iron.provider.program import Writer, compile_program
 from onnx_iron.provider.subgraph import CompileError, Subgraph
 
@@ -83,7 +83,7 @@ def refuse(plan: Plan) -> None:
     reasons: dict[str, list[str]] = {}
     for work in plan.work:
         if not work.on_npu and not work.natural:
-            reasons.setdefault(work.reason, []).append(f"{work.step.op} '{work.step.name}'")
+            reasons.setdefault(work.reason, []).append(f"{work.step.op.name} '{work.step.name}'")
     if not reasons:
         return
     lines = []

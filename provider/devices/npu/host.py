@@ -1,18 +1,10 @@
-"""Steps that the host does between the NPU's: single CPU kernels on memory that both see."""
+"""Steps that the host runs beside the NPU, by the CPU kernels."""
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 
-from onnx_iron.provider.kernel_check import (
-    REASON_BYTES,
-    attribute_array,
-    encode,
-    freeze,
-    operand_array,
-)
-from onnx_iron.provider.library import library
+from onnx_iron.native import Kernel, NativeError
 from onnx_iron.provider.lowering import Lowering, Step
 
 
@@ -27,15 +19,10 @@ class HostStep:
         self._step = step
         inputs = [None if name is None else lowering.specs[name] for name in step.inputs]
         outputs = [lowering.specs[name] for name in step.outputs]
-        given, made = operand_array(inputs), operand_array(outputs)
-        named = attribute_array(freeze(step.attributes))
-        reason = ctypes.create_string_buffer(REASON_BYTES)
-        self._kernel = ctypes.c_void_p()
-        if library().onnx_iron_kernel_create(
-            *(encode(step.op), given, len(given), made, len(made), named, len(named)),
-            *(ctypes.byref(self._kernel), reason, REASON_BYTES),
-        ):
-            raise HostStepError(f"{step.op} '{step.name}': {reason.value.decode()}")
+        try:
+            self._kernel = Kernel(step.op.name, inputs, outputs, step.op.attributes())
+        except NativeError as error:
+            raise HostStepError(f"{step.op.name} '{step.name}': {error}") from None
 
     def run(self, inputs: Sequence[int | None], outputs: Sequence[int]) -> None:
         """Run the kernel on addresses.
@@ -43,21 +30,13 @@ class HostStep:
         Raises:
             HostStepError: a per-call value that is out of its bounds.
         """
-        reason = ctypes.create_string_buffer(REASON_BYTES)
-        failed = library().onnx_iron_kernel_run(
-            self._kernel,
-            (ctypes.c_void_p * len(inputs))(*inputs),
-            (ctypes.c_void_p * len(outputs))(*outputs),
-            1,
-            reason,
-            REASON_BYTES,
-        )
-        if failed:
+        try:
+            self._kernel.run(inputs, outputs)
+        except NativeError as error:
             # The kernel's words begin with the operator; the node's name goes behind it.
-            text = reason.value.decode("utf-8", "replace").removeprefix(self._step.op)
-            raise HostStepError(f"{self._step.op} '{self._step.name}'{text}")
+            text = str(error).removeprefix(self._step.op.name)
+            raise HostStepError(f"{self._step.op.name} '{self._step.name}'{text}") from None
 
     def close(self) -> None:
         """Give the kernel back."""
-        library().onnx_iron_kernel_destroy(self._kernel)
-        self._kernel = ctypes.c_void_p()
+        self._kernel.close()

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from onnx_iron.kernels.designs import Target
 from onnx_iron.kernels.designs.design import Access
-from onnx_iron.operators import OPERATORS
+from onnx_iron.operators import Op
+from onnx_iron.operators.copy import Copy
 from onnx_iron.provider.arena import ALIGNMENT, plan_arena
 from onnx_iron.provider.devices.npu.artifacts import Compiler, artifact
 from onnx_iron.provider.devices.npu.choose import Choice, choose
@@ -74,12 +75,13 @@ def assign(
             reason=f"its design is not built; `onnx-iron build-kernels MODEL --target {target}` "
             "builds it",
         )
-    declared = OPERATORS[step.op]
+    operator = step.op
+    assert isinstance(operator, Op)
     names: dict[str, str] = {}
-    for slot, name in zip(declared.inputs, step.inputs, strict=False):
+    for slot, name in zip(operator.inputs, step.inputs, strict=False):
         if name is not None:
             names[slot.name] = name
-    names.update(zip(declared.outputs, step.outputs, strict=False))
+    names.update(zip(operator.outputs, step.outputs, strict=False))
     work = Work(step, made)
     for buffer in choice.design.buffers:
         work.operands.append(names[buffer.name])
@@ -110,7 +112,7 @@ def with_copies(
                 and (inputs.index(root), placed[new]) in subgraph.pairs
             )
             if not shared and not paired:
-                copy = assigned(Step(item.step.name, "Copy", [old], [new], {}))
+                copy = assigned(Step(item.step.name, Copy(), [old], [new]))
                 copy.natural = True
                 result.append(copy)
         result.append(item)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onnx_iron.operators import OPERATORS
+from onnx_iron.dtypes import Array
 from onnx_iron.provider.devices.npu.arrays import SharedMemory, find, weight_buffer
 from onnx_iron.provider.devices.npu.artifacts import image, images, kernel_name
 from onnx_iron.provider.devices.npu.checks import check, is_checked
@@ -20,7 +20,6 @@ from onnx_iron.provider.devices.npu.errors import ContextLostError, NpuError
 from onnx_iron.provider.devices.npu.host import HostStep
 from onnx_iron.provider.devices.npu.plan import Place, Plan, Segment, Work
 from onnx_iron.provider.devices.npu.xrt import Buffer, Context, Device, RunList
-from onnx_iron.provider.specs import Array
 
 
 @dataclass
@@ -434,7 +433,8 @@ class Uses:
             (given, made)
             for given, made in plan.pairs
             if all(
-                _writes_a_part(work.step.op)
+                # Putting elements into a part of a state twice is as good as once.
+                work.step.op.moves and work.step.op.updates
                 for work in plan.work
                 if any(self._is_output(name, made) for name in work.step.outputs)
             )
@@ -468,11 +468,6 @@ class Uses:
         if home.place is Place.OUTPUT:
             return home.index in self.npu_outputs
         return root in self.npu
-
-
-def _writes_a_part(op: str) -> bool:
-    """Whether an operator only puts elements into a part of a state: twice is as good as once."""
-    return op in OPERATORS and OPERATORS[op].moves and bool(OPERATORS[op].updates)
 
 
 def memory(address: int, size: int) -> Array:

@@ -6,8 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from onnx_iron.dtypes import BFLOAT16, INT32, Spec
+from onnx_iron.operators.arithmetic import Add, Div, Mul, Sub
+from onnx_iron.operators.narrow import Narrow
+from onnx_iron.operators.rope import RoPE
 from onnx_iron.provider.lowering import Lowering, Step, View
-from onnx_iron.provider.specs import BFLOAT16, INT32, Spec
+from onnx_iron.provider.operator import standard
 from onnx_iron.provider.subgraph import Subgraph
 
 
@@ -25,13 +29,15 @@ def round_angles(subgraph: Subgraph) -> None:
     rounded: dict[str, str] = {}
     steps: list[Step] = []
     for step in subgraph.steps:
-        angles = step.inputs[1] if step.op == "RoPE" else None
+        angles = step.inputs[1] if isinstance(step.op, RoPE) else None
         wanted = lowering.specs[step.outputs[0]].dtype
         if angles is not None and wanted == BFLOAT16 != lowering.specs[angles].dtype:
             if angles not in rounded:
                 spec = Spec(lowering.specs[angles].shape, BFLOAT16)
                 rounded[angles] = lowering.fresh(angles, spec)
-                steps.append(Step(step.name, "Cast", [angles], [rounded[angles]], {}))
+                steps.append(
+                    Step(step.name, standard("Cast", moves=True), [angles], [rounded[angles]])
+                )
             step.inputs[1] = rounded[angles]
         steps.append(step)
     subgraph.steps[:] = steps
@@ -46,27 +52,28 @@ def take_whole_rows(subgraph: Subgraph) -> None:
     made = {name: step for step in subgraph.steps for name in step.outputs}
     steps: list[Step] = []
     for step in subgraph.steps:
-        flat, start = (step.inputs[0], step.inputs[1]) if step.op == "Narrow" else (None, None)
+        if not isinstance(step.op, Narrow) or len(step.inputs) > 2:
+            steps.append(step)
+            continue
+        (flat, start), length = step.inputs, step.op.length
         if (
             flat is None
             or start is None
-            or len(step.inputs) > 2
             or lowering.specs[flat].dtype != BFLOAT16
             or len(lowering.specs[flat].shape) != 1
-            or not is_multiple(start, int(str(step.attributes["length"])), made, lowering)
+            or not is_multiple(start, length, made, lowering)
         ):
             steps.append(step)
             continue
-        length = int(str(step.attributes["length"]))
         elements = lowering.specs[flat].elements
         matrix = lowering.fresh(flat, Spec((elements // length, length), BFLOAT16))
         lowering.views[matrix] = View(flat, 0)
         divisor = lowering.fresh("literal", Spec((), INT32))
         lowering.literals[divisor] = np.array(length, INT32)
         row = lowering.fresh(start, lowering.specs[start])
-        steps.append(Step(step.name, "Div", [start, divisor], [row], {}))
+        steps.append(Step(step.name, Div(), [start, divisor], [row]))
         taken = lowering.fresh(step.outputs[0], Spec((1, length), BFLOAT16))
-        steps.append(Step(step.name, "Narrow", [matrix, row], [taken], {"axis": 0, "length": 1}))
+        steps.append(Step(step.name, Narrow(axis=0, length=1), [matrix, row], [taken]))
         lowering.views[step.outputs[0]] = View(taken, 0)
         if step.outputs[0] in subgraph.placed:
             subgraph.placed[taken] = subgraph.placed.pop(step.outputs[0])
@@ -78,9 +85,9 @@ def is_multiple(name: str, of: int, made: Mapping[str, Step], lowering: Lowering
     if of > 0 and name in lowering.integers:
         return all(int(n) % of == 0 for n in lowering.integers[name].reshape(-1))
     step = made.get(name)
-    if step is None or of < 1 or step.op not in ("Add", "Mul", "Sub"):
+    if step is None or of < 1 or not isinstance(step.op, Add | Mul | Sub):
         return False
     parts = [
         operand is not None and is_multiple(operand, of, made, lowering) for operand in step.inputs
     ]
-    return any(parts) if step.op == "Mul" else all(parts)
+    return any(parts) if isinstance(step.op, Mul) else all(parts)

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from onnx_iron.dtypes import Spec
+from onnx_iron.native import Release, Runner, library
 from onnx_iron.provider.devices.device import Fallbacks
 from onnx_iron.provider.devices.npu.arrays import find
 from onnx_iron.provider.devices.npu.errors import NpuError
 from onnx_iron.provider.devices.npu.program import NpuProgram
-from onnx_iron.provider.library import Release, Runner, library
 from onnx_iron.provider.options import FallbackWarning
-from onnx_iron.provider.specs import Spec
 
 DONE, TO_THE_CPU, FAILED = range(3)
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from onnx_iron.dtypes import Array
+from onnx_iron.native import library
 from onnx_iron.provider.devices.npu.errors import (
     ContextLostError,
     NpuError,
@@ -21,8 +23,6 @@ from onnx_iron.provider.devices.npu.errors import (
     NpuUnavailableError,
 )
 from onnx_iron.provider.devices.npu.image import TARGETS, Target
-from onnx_iron.provider.library import library
-from onnx_iron.provider.specs import Array
 
 # What a kernel's command begins with: the operation, and where its instructions are.
 OPCODE = 3
