@@ -9,19 +9,7 @@ from dataclasses import dataclass, field
 from onnx_iron.conformance.expected import Results, expected_results
 from onnx_iron.dtypes import Array, DType
 from onnx_iron.graph import Trace
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """How far a result may be from the one expected.
-
-    An element passes that is at most ``ulps`` numbers of its dtype away, or at most
-    ``of_magnitude`` times the magnitude of the terms that it is the sum of.
-    """
-
-    ulps: int
-    reason: str
-    of_magnitude: float = 0.0
+from onnx_iron.operators.declaration import Tolerance
 
 
 @dataclass(frozen=True)
@@ -32,19 +20,22 @@ class Call:
     inputs: Mapping[str, Array]
     values: Mapping[str, int] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        return ", ".join([f"{self.kind} numbers", *(f"{k} {v}" for k, v in self.values.items())])
+
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A graph and calls of it.
+    """A graph and calls of it, which go on with one another's states; the first has zeros.
 
     Attributes:
         name: unique among all cases; what selects it on the command line.
         subject: the operator or the graph that it is about, a row of the report's matrix.
         dtype: of its tensors.
-        make: traces the graph.
+        make: traces the graph; a module's function or a partial of one, so that it can be sent to
+            another process.
         calls: in order.
-        keeps_states: the calls go on with one another's states; else each begins with zeros.
-        tolerance: for every output and state, by the trace's graph where it depends on it.
+        tolerance: for every output and state.
     """
 
     name: str
@@ -53,7 +44,12 @@ class Case:
     make: Callable[[], Trace]
     calls: tuple[Call, ...]
     tolerance: Tolerance
-    keeps_states: bool = False
+
+    @property
+    def ulps(self) -> int:
+        """The tolerance's ulps in the case's dtype."""
+        allowed: int = getattr(self.tolerance, self.dtype.name)
+        return allowed
 
     @functools.cached_property
     def trace(self) -> Trace:

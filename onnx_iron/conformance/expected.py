@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from onnx_iron.conformance.rounding import rounded
-from onnx_iron.dtypes import FLOATS, Array
+from onnx_iron.dtypes import FLOATS, INT32, Array, Spec
 from onnx_iron.graph.reference import run_reference
 from onnx_iron.operators import Op
 
@@ -34,12 +34,11 @@ def expected_results(case: Case) -> tuple[Results, ...]:
     """The results of a case's calls."""
     results, states = [], dict[str, Array]()
     for call in case.calls:
-        if not case.keeps_states:
-            states = initial_states(case, call.inputs)
         steps = _Steps()
         values = {name: call.values[name] for name in case.trace.value_names}
         inputs = {name: call.inputs[name] for name in case.trace.inputs}
         outputs = run_reference(case.trace, inputs, values, states, steps)
+        # Of one step its operator says the magnitudes; of several they are the largest number's.
         last = steps.magnitudes if len(case.trace.steps) == 1 else ()
         made = {}
         for number, (name, array) in enumerate(outputs.items()):
@@ -53,14 +52,6 @@ def expected_results(case: Case) -> tuple[Results, ...]:
     return tuple(results)
 
 
-def initial_states(case: Case, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The states that a call begins with: those among its inputs (``past.<name>``), else zeros."""
-    return {
-        name: np.array(inputs.get(f"past.{name}", np.zeros(state.shape, state.dtype)))
-        for name, state in case.trace.states.items()
-    }
-
-
 class _Steps:
     """Computes steps by their oracles, and keeps the magnitudes of the last one's outputs."""
 
@@ -68,17 +59,22 @@ class _Steps:
         self.magnitudes: tuple[Array, ...] = ()
 
     def __call__(self, op: Op, operands: Sequence[Any]) -> tuple[Array, ...]:
-        specs = [None if x is None else (np.shape(x), _dtype(x)) for x in operands]
+        specs = [
+            None
+            if x is None
+            else Spec(x.shape, x.dtype)
+            if isinstance(x, np.ndarray)
+            else Spec((), INT32)
+            for x in operands
+        ]
         made = op.infer(specs)
         wide = [_wide(operand) for operand in operands]
         with np.errstate(all="ignore"):
             results = _tuple(op.oracle(*wide))
-            self.magnitudes = tuple(map(np.abs, _tuple(op.magnitude(*wide))))
+            magnitudes = tuple(np.abs(x) for x in _tuple(op.magnitude(*wide)))
+        # Where a number is not finite there is nothing to be excused.
+        self.magnitudes = tuple(np.where(np.isfinite(x), x, 0) for x in magnitudes)
         return tuple(rounded(np.asarray(x), s.dtype) for x, s in zip(results, made, strict=True))
-
-
-def _dtype(operand: Any) -> Any:
-    return operand.dtype if isinstance(operand, np.ndarray) else np.dtype(np.int32)
 
 
 def _wide(operand: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from onnx_iron import functional as F
-from onnx_iron.conformance.case import Call, Case, Tolerance
-from onnx_iron.dtypes import BFLOAT16, FLOATS, Array, DType, Shape
+from onnx_iron.conformance.case import Call, Case
+from onnx_iron.dtypes import BFLOAT16, FLOAT32, FLOATS, Array, DType, Shape
 from onnx_iron.graph import Graph, Trace, state
+from onnx_iron.operators.declaration import Tolerance
 
 WIDTH, HEADS, CHUNK, CACHE = 32, 2, 6, 16
 HIGHEST = F.Precision.HIGHEST
@@ -251,19 +253,16 @@ def graph_cases() -> Iterator[Case]:
                 name=f"{name}, {dtype.name}",
                 subject=name,
                 dtype=dtype,
-                make=_tracer(blueprint, dtype),
+                make=functools.partial(_traced, name, dtype),
                 calls=tuple(_calls(blueprint, dtype)),
-                tolerance=_tolerance(dtype),
-                keeps_states=True,
+                tolerance=TOLERANCES[dtype],
             )
 
 
-def _tracer(blueprint: Blueprint, dtype: DType) -> Callable[[], Trace]:
-    def trace() -> Trace:
-        specs = {name: (shape, dtype) for name, shape in blueprint.shapes.items()}
-        return blueprint.graph(dtype).trace(**specs)  # type: ignore[call-arg]
-
-    return trace
+def _traced(name: str, dtype: DType) -> Trace:
+    blueprint = BLUEPRINTS[name]
+    specs = {name: (shape, dtype) for name, shape in blueprint.shapes.items()}
+    return blueprint.graph(dtype).trace(**specs)  # type: ignore[call-arg]
 
 
 def _calls(blueprint: Blueprint, dtype: DType) -> Iterator[Call]:
@@ -276,12 +275,9 @@ def _calls(blueprint: Blueprint, dtype: DType) -> Iterator[Call]:
         yield Call("normal", arrays, values)
 
 
-def _tolerance(dtype: DType) -> Tolerance:
-    # A step's result that lies near a rounding boundary may fall to its other side, and the next
-    # steps carry that on: a few units of the largest element's last place.
-    bits = 8 if dtype == BFLOAT16 else 20
-    return Tolerance(
-        ulps=0,
-        of_magnitude=2.0 ** (2 - bits),
-        reason="a step's rounding to the other side of a boundary is carried on by those after it",
-    )
+# In units of the largest element's last place.
+_REASON = "a step's rounding to the other side of a boundary is carried on by those after it"
+TOLERANCES = {
+    FLOAT32: Tolerance(0, 0, _REASON, of_magnitude=2.0**-18),
+    BFLOAT16: Tolerance(0, 0, _REASON, of_magnitude=2.0**-6),
+}

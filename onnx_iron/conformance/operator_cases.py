@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from types import MethodType
 from typing import Any
 
@@ -11,13 +13,15 @@ import numpy as np
 
 from onnx_iron.conformance.case import Call, Case
 from onnx_iron.conformance.values import FILLS, filled
-from onnx_iron.dtypes import FLOATS, INT32, Array, DType, Shape
+from onnx_iron.dtypes import FLOATS, INT32, Array, DType, Spec
 from onnx_iron.graph import Graph, Trace
 from onnx_iron.operators import OPERATORS, Kind, Op
 from onnx_iron.operators import Case as Declared
 
-# One row, an odd number, a chunk as kernels cut rows (32), and one more.
-ROWS = (1, 7, 32, 33)
+# None, one, an odd number, a chunk as kernels cut rows (32), and one more.
+ROWS = (0, 1, 7, 32, 33)
+# What an attribute may be at the most and at the least, by its name.
+EXTREMES: dict[str, tuple[float, ...]] = {"epsilon": (0.0, 1.0), "scale": (-2.0,)}
 
 
 def operator_cases() -> Iterator[Case]:
@@ -29,17 +33,22 @@ def operator_cases() -> Iterator[Case]:
                     name=f"{name}: {declared}, {dtype.name}",
                     subject=name,
                     dtype=dtype,
-                    make=_tracer(op, declared, dtype),
+                    make=functools.partial(_traced, name, declared, dtype),
                     calls=tuple(_calls(op, declared, dtype)),
-                    tolerance=op.from_attributes(_plain(declared.attributes)).tolerance(dtype),
+                    tolerance=op.tolerance,
                 )
 
 
 def variations(op: type[Op]) -> Iterator[Declared]:
-    """The declared cases, and each with other numbers of rows where the operator takes them."""
+    """The declared cases, and each with other rows, without what is optional, at extremes."""
     seen = set()
     for declared in op.cases:
-        for made in (declared, *_with_rows(op, declared)):
+        for made in (
+            declared,
+            *_with_rows(op, declared),
+            *_without_optional(op, declared),
+            *_at_extremes(op, declared),
+        ):
             if str(made) not in seen:
                 seen.add(str(made))
                 yield made
@@ -57,22 +66,39 @@ def _with_rows(op: type[Op], declared: Declared) -> Iterator[Declared]:
             for name, dims in declared.shapes.items()
         }
         for shapes in (alone, together):
-            made = Declared(shapes, declared.attributes, declared.values)
+            made = dataclasses.replace(declared, shapes=shapes)
             if _takes(op, made):
                 yield made
                 break
 
 
+def _without_optional(op: type[Op], declared: Declared) -> Iterator[Declared]:
+    for dropped in (d.name for d in op.inputs if d.optional):
+        made = Declared(
+            {name: shape for name, shape in declared.shapes.items() if name != dropped},
+            declared.attributes,
+            {name: value for name, value in declared.values.items() if name != dropped},
+        )
+        if made != declared and _takes(op, made):
+            yield made
+
+
+def _at_extremes(op: type[Op], declared: Declared) -> Iterator[Declared]:
+    for name in EXTREMES.keys() & op.attribute_fields().keys():
+        for value in EXTREMES[name]:
+            yield dataclasses.replace(declared, attributes={**declared.attributes, name: value})
+
+
 def _takes(op: type[Op], declared: Declared) -> bool:
-    operator = op.from_attributes(_plain(declared.attributes))
     specs = [
-        (declared.shapes[d.name], INT32 if d.kind is Kind.INDEX else FLOATS[0])
+        Spec(declared.shapes[d.name], INT32 if d.kind is Kind.INDEX else FLOATS[0])
         if d.name in declared.shapes
-        else ((), INT32)
+        else Spec((), INT32)
         if d.name in declared.values
         else None
         for d in op.inputs
     ]
+    operator = op(**declared.attributes)
     try:
         operator.infer(specs)
         operator.check_call(
@@ -83,21 +109,17 @@ def _takes(op: type[Op], declared: Declared) -> bool:
     return True
 
 
-def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: int(v) if isinstance(v, bool) else v for name, v in attributes.items()}
-
-
 class OneStep(Graph):
-    """A graph whose body is one step of an operator."""
+    """A graph whose body is one step of an operator, with all that it gives as outputs."""
 
     def __init__(self, op: type[Op], declared: Declared) -> None:
-        self._op, self._declared = op, declared
         tensors = [d.name for d in op.inputs if d.name in declared.shapes]
         scalars = [d.name for d in op.inputs if d.name in declared.values]
 
         def body(self: OneStep, *given: Any, **values: Any) -> Any:
             operands = dict(zip(tensors, given, strict=True))
-            return self._op.step(**operands, **values, **self._declared.attributes)
+            made = op.steps(**operands, **values, **declared.attributes)
+            return dict(zip(op.outputs, made, strict=True))
 
         kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
         body.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
@@ -107,47 +129,39 @@ class OneStep(Graph):
         self.body = MethodType(body, self)  # type: ignore[method-assign]
 
 
-def _tracer(op: type[Op], declared: Declared, dtype: DType) -> Any:
-    def trace() -> Trace:
-        kinds = {d.name: INT32 if d.kind is Kind.INDEX else dtype for d in op.inputs}
-        specs = {name: (shape, kinds[name]) for name, shape in declared.shapes.items()}
-        return OneStep(op, declared).trace(**specs)
-
-    return trace
+def _traced(name: str, declared: Declared, dtype: DType) -> Trace:
+    op = OPERATORS[name]
+    kinds = {d.name: INT32 if d.kind is Kind.INDEX else dtype for d in op.inputs}
+    specs = {name: (shape, kinds[name]) for name, shape in declared.shapes.items()}
+    return OneStep(op, declared).trace(**specs)
 
 
 def _calls(op: type[Op], declared: Declared, dtype: DType) -> Iterator[Call]:
-    moves_integers = all(d.kind in (Kind.INDEX, Kind.SCALAR) for d in op.inputs)
-    for kind in ("normal",) if moves_integers else FILLS:
-        yield Call(kind, dict(_operands(op, declared, dtype, kind)), _in_order(op, declared))
-    for values in _other_values(op, declared):
-        yield Call("normal", dict(_operands(op, declared, dtype, "normal")), values)
-
-
-def _in_order(op: type[Op], declared: Declared) -> dict[str, int]:
-    return {d.name: declared.values[d.name] for d in op.inputs if d.name in declared.values}
+    values = {d.name: declared.values[d.name] for d in op.inputs if d.name in declared.values}
+    for kind in FILLS:
+        yield Call(kind, dict(_operands(op, declared, dtype, kind)), values)
+    for others in _other_values(op, declared):
+        yield Call("normal", dict(_operands(op, declared, dtype, "normal")), {**values, **others})
 
 
 def _other_values(op: type[Op], declared: Declared) -> Iterator[dict[str, int]]:
     """Every other value that a per-call integer may have, one integer at a time."""
     for name in declared.values:
-        for value in range(max(declared.shapes[op.inputs[0].name], default=0) + 1):
-            values = {**_in_order(op, declared), name: value}
-            made = Declared(declared.shapes, declared.attributes, values)
-            if values != declared.values and _takes(op, made):
-                yield values
+        for value in range(max(max(shape, default=0) for shape in declared.shapes.values()) + 1):
+            made = dataclasses.replace(declared, values={**declared.values, name: value})
+            if value != declared.values[name] and _takes(op, made):
+                yield {name: value}
 
 
 def _operands(
     op: type[Op], declared: Declared, dtype: DType, kind: str
 ) -> Iterator[tuple[str, Array]]:
     for seed, made in enumerate(op.inputs):
-        shape: Shape | None = declared.shapes.get(made.name)
+        shape = declared.shapes.get(made.name)
         if shape is None:
             continue
         if made.kind is Kind.INDEX:
             entries = next(iter(declared.shapes.values()))[0]
-            ids = np.random.default_rng(seed).integers(0, entries, shape, INT32)
-            yield made.name, ids
+            yield made.name, np.random.default_rng(seed).integers(0, entries, shape, INT32)
         else:
             yield made.name, filled(kind, seed, shape, dtype)

@@ -1,4 +1,4 @@
-"""Float64 numbers rounded once to a dtype, and distances in units of the last place."""
+"""Float64 numbers rounded once to a dtype, and how far results are from them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import numpy as np
 
 from onnx_iron.dtypes import BFLOAT16, FLOAT32, Array, DType
 
-_BITS = {FLOAT32: np.dtype(np.int32), BFLOAT16: np.dtype(np.int16)}
+# Bits of the fraction; both have the exponents of float32.
+_FRACTION = {FLOAT32: 23, BFLOAT16: 7}
+_LEAST_EXPONENT, _BEYOND = -126, 2.0**128
 
 
 def rounded(wide: Array, dtype: DType) -> Array:
@@ -16,9 +18,9 @@ def rounded(wide: Array, dtype: DType) -> Array:
     to odd, which keeps what the second rounding needs (Boldo and Melquiond, 2008).
     """
     if wide.dtype != np.float64 or dtype != BFLOAT16:
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", under="ignore"):
             return np.asarray(wide.astype(dtype))
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         near = np.asarray(wide.astype(np.float32))
         away = np.isfinite(wide) & (np.abs(near.astype(np.float64)) > np.abs(wide))
         truncated = np.where(away, np.nextafter(near, np.float32(0)), near)
@@ -27,26 +29,32 @@ def rounded(wide: Array, dtype: DType) -> Array:
     return np.asarray(bits.view(np.float32).astype(BFLOAT16)).reshape(wide.shape)
 
 
-def ulps(result: Array, expected: Array) -> Array:
-    """How many numbers of their dtype lie between two arrays, element by element.
+def spacing(array: Array) -> Array:
+    """The distance from each number to the next larger one of its dtype; an ulp, as float64.
 
-    Zeros of both signs are one number, and so are all NaNs; a NaN is farther from any number than
-    two numbers can be. Integers and booleans are 0 or 1 apart: equal or not.
+    That of an infinity or a NaN is the largest number's, that of anything but a float 1.
     """
-    if expected.dtype not in _BITS:
-        return (result != expected).astype(np.int64)
-    distance = np.abs(_places(result) - _places(expected))
-    nan, other = _is_nan(result), _is_nan(expected)
-    far = np.int64(1) << (8 * expected.dtype.itemsize)
-    return np.where(nan & other, 0, np.where(nan | other, far, distance))
+    if array.dtype not in _FRACTION:
+        return np.ones(array.shape)
+    _, exponent = np.frexp(_on_a_line(array))
+    exponent = np.clip(exponent - 1, _LEAST_EXPONENT, 127)
+    return np.ldexp(1.0, exponent - _FRACTION[array.dtype])
 
 
-def _is_nan(array: Array) -> Array:
-    return np.isnan(array.astype(np.float32))
+def distance(result: Array, expected: Array) -> Array:
+    """``|result - expected|`` in float64, element by element.
+
+    An infinity is the number that would follow the largest. NaNs are equal; a NaN is infinitely far
+    from a number. Zeros of both signs are equal.
+    """
+    nan, other = np.isnan(_wide(result)), np.isnan(_wide(expected))
+    apart = np.abs(_on_a_line(result) - _on_a_line(expected))
+    return np.where(nan & other, 0.0, np.where(nan | other, np.inf, apart))
 
 
-def _places(array: Array) -> Array:
-    """Each number's place among all of its dtype, counted from zero."""
-    kind = _BITS[array.dtype]
-    bits = np.ascontiguousarray(array).view(kind).astype(np.int64).reshape(array.shape)
-    return np.where(bits >= 0, bits, np.int64(np.iinfo(kind).min) - bits)
+def _wide(array: Array) -> Array:
+    return np.asarray(array.astype(np.float64))
+
+
+def _on_a_line(array: Array) -> Array:
+    return np.nan_to_num(_wide(array), nan=_BEYOND, posinf=_BEYOND, neginf=-_BEYOND)

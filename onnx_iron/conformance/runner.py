@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
-from onnx_iron.conformance.case import Case, Tolerance
+from onnx_iron.conformance.case import Case
 from onnx_iron.conformance.expected import Expected
 from onnx_iron.conformance.implementations.base import Declined, Implementation, Results
-from onnx_iron.conformance.rounding import ulps
+from onnx_iron.conformance.rounding import distance, spacing
 from onnx_iron.dtypes import Array
 
 # Upper ends of a histogram's bins, in ulps; the last bin has no end.
 BINS = (0, 1, 2, 4, 8, 16, 64, 256, 1024)
+NO_ELEMENTS = (0,) * (len(BINS) + 1)
 
 Progress = Callable[[int, int, str], None]
 
@@ -33,10 +35,12 @@ class Outcome:
     """A case on an implementation.
 
     Attributes:
-        worst: the largest distance of an element, in ulps, among those that are not excused by the
-            magnitude of what was added up; of all calls, outputs and states.
-        histogram: elements by their distance, in the bins that end at :data:`BINS`.
-        detail: why it was declined, or what is wrong.
+        worst: the largest error of an element in ulps, without the part that the magnitude of what
+            was added up excuses; of all calls, outputs and states, rounded up.
+        share: the largest error of an element as a part of what it was allowed.
+        histogram: elements by their error in ulps, in the bins that end at :data:`BINS`.
+        detail: why it was declined, or what is wrong; of a pass, in what the implementation is
+            known to differ.
     """
 
     case: str
@@ -45,8 +49,19 @@ class Outcome:
     implementation: str
     status: Status
     worst: int = 0
-    histogram: tuple[int, ...] = field(default=(0,) * (len(BINS) + 1))
+    share: float = 0.0
+    histogram: tuple[int, ...] = NO_ELEMENTS
     detail: str = ""
+
+
+@dataclass
+class Comparison:
+    """What comparing results has found so far; the first fault is kept."""
+
+    worst: int = 0
+    share: float = 0.0
+    histogram: Array = np.zeros(len(BINS) + 1, np.int64)
+    wrong: str = ""
 
 
 def run(
@@ -73,79 +88,73 @@ def run(
 
 def judge(case: Case, implementation: Implementation) -> Outcome:
     """Run a case on an implementation. Whatever it raises is a failure, and its text is kept."""
-
-    def outcome(status: Status, *found: object) -> Outcome:
-        return Outcome(
-            case.name, case.subject, case.dtype.name, implementation.name, status, *found
-        )  # type: ignore[arg-type]
-
+    about = case.name, case.subject, case.dtype.name, implementation.name
     try:
         results = implementation.run(case)
     except Declined as declined:
-        return outcome(Status.DECLINED, 0, (0,) * (len(BINS) + 1), str(declined))
+        return Outcome(*about, Status.DECLINED, detail=str(declined))
     except Exception as error:
-        text = f"{type(error).__name__}: {error}"
-        return outcome(Status.FAILED, 0, (0,) * (len(BINS) + 1), text)
-    worst, counts, wrong = compare(case, results)
-    status = Status.FAILED if wrong else Status.PASSED
-    return outcome(status, worst, tuple(int(n) for n in counts), wrong)
+        return Outcome(*about, Status.FAILED, detail=f"{type(error).__name__}: {error}")
+    found = compare(case, results)
+    return Outcome(
+        *about,
+        Status.FAILED if found.wrong else Status.PASSED,
+        found.worst,
+        found.share,
+        tuple(int(count) for count in found.histogram),
+        found.wrong,
+    )
 
 
-def compare(case: Case, results: Results) -> tuple[int, Array, str]:
-    """The worst distance, the histogram of all, and what is wrong first; empty where nothing is."""
-    worst, counts, wrong = 0, np.zeros(len(BINS) + 1, np.int64), ""
+def compare(case: Case, results: Results) -> Comparison:
+    """How far all results are from those expected."""
+    found = Comparison()
     if len(results) != len(case.expected):
-        return 0, counts, f"{len(results)} calls gave results, expected {len(case.expected)}"
+        found.wrong = f"{len(results)} calls gave results, expected {len(case.expected)}"
+        return found
     for number, (given, expected) in enumerate(zip(results, case.expected, strict=True)):
-        call = case.calls[number]
         for name, wanted in expected.items():
-            where = f"call {number} ({call.kind} numbers{_values(call.values)}), {name}"
-            form = _form(given, name, wanted)
-            if form:
-                return worst, counts, f"{where}: {form}"
-            distance = ulps(given[name], wanted.nearest)
-            excused = _excused(given[name], wanted, case.tolerance)
-            counted = np.where(excused, np.minimum(distance, case.tolerance.ulps), distance)
-            counts += np.bincount(
-                np.searchsorted(BINS, counted.reshape(-1)), minlength=len(BINS) + 1
-            )
-            worst = max(worst, int(counted.max(initial=0)))
-            bad = counted > case.tolerance.ulps
-            if bad.any() and not wrong:
-                wrong = f"{where}: {_describe(bad, given[name], wanted, counted, case.tolerance)}"
-    return worst, counts, wrong
+            wrong = _form(given.get(name), wanted) or _values(case, given[name], wanted, found)
+            if wrong and not found.wrong:
+                found.wrong = f"call {number} ({case.calls[number]}), {name}: {wrong}"
+    return found
 
 
-def _values(values: Mapping[str, int]) -> str:
-    return "".join(f", {name} {value}" for name, value in values.items())
-
-
-def _form(given: Mapping[str, Array], name: str, wanted: Expected) -> str:
-    if name not in given:
-        return f"missing among {sorted(given)}"
-    made = given[name]
-    if (made.shape, made.dtype) != (wanted.nearest.shape, wanted.nearest.dtype):
-        return (
-            f"{made.dtype.name} {made.shape}, expected {wanted.nearest.dtype.name} "
-            f"{wanted.nearest.shape}"
-        )
+def _form(given: Array | None, wanted: Expected) -> str:
+    if given is None:
+        return "it is missing"
+    shape, dtype = wanted.nearest.shape, wanted.nearest.dtype
+    if (given.shape, given.dtype) != (shape, dtype):
+        return f"{given.dtype.name} {given.shape}, expected {dtype.name} {shape}"
     return ""
 
 
-def _excused(given: Array, wanted: Expected, tolerance: Tolerance) -> Array:
-    """Where an element is near enough for the magnitude of what was added up."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        apart = np.abs(given.astype(np.float64) - wanted.nearest.astype(np.float64))
-        return np.asarray(apart <= tolerance.of_magnitude * wanted.magnitude)
-
-
-def _describe(
-    bad: Array, given: Array, wanted: Expected, counted: Array, tolerance: Tolerance
-) -> str:
-    place = tuple(int(i) for i in np.argwhere(bad)[np.argmax(counted[bad])])
-    got, want = given[place], wanted.nearest[place]
+def _values(case: Case, given: Array, wanted: Expected, found: Comparison) -> str:
+    """Judge elements: ``|given - nearest| <= ulps * spacing + of_magnitude * magnitude``."""
+    apart, ulp = distance(given, wanted.nearest), spacing(wanted.nearest)
+    excused = case.tolerance.of_magnitude * wanted.magnitude
+    ulps = np.maximum(np.ceil((apart - excused) / ulp), 0)
+    allowed = case.ulps * ulp + excused
+    bad = apart > allowed
+    with np.errstate(divide="ignore"):
+        shares = np.divide(apart, allowed, out=np.zeros_like(apart), where=apart > 0)
+    found.histogram = found.histogram + np.bincount(
+        np.searchsorted(BINS, ulps.reshape(-1)), minlength=len(BINS) + 1
+    )
+    # A NaN for a number is as far as numbers of the dtype can be.
+    most = 2.0 ** (8 * given.dtype.itemsize)
+    found.worst = max(found.worst, int(min(ulps.max(initial=0), most)))
+    found.share = max(found.share, min(float(shares.max(initial=0)), most))
+    if not bad.any():
+        return ""
+    place = tuple(int(i) for i in np.argwhere(bad)[np.argmax(ulps[bad])])
+    error = apart[place] / ulp[place]
     return (
         f"{int(bad.sum())} of {bad.size} elements are wrong; [{', '.join(map(str, place))}] is "
-        f"{got}, expected {want}: {int(counted[place])} ulps away, {tolerance.ulps} are allowed "
-        f"({tolerance.reason})"
+        f"{given[place]}, expected {wanted.nearest[place]}: {_number(error)} ulps away, "
+        f"{_number(allowed[place] / ulp[place])} are allowed ({case.tolerance.reason})"
     )
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}" if math.isfinite(value) else "infinitely many"

@@ -8,9 +8,9 @@ import numpy as np
 
 from onnx_iron.conformance.case import Case
 from onnx_iron.conformance.implementations.base import Declined, Results
-from onnx_iron.dtypes import BFLOAT16, INT32
+from onnx_iron.dtypes import BFLOAT16, INT32, Spec
 from onnx_iron.graph import Handle, Step
-from onnx_iron.kernels.designs import Design, Device, Refusal, design_for
+from onnx_iron.kernels.designs import Design, Refusal, Target, design_for
 from onnx_iron.kernels.designs.interpreter import evaluate
 
 
@@ -18,7 +18,7 @@ from onnx_iron.kernels.designs.interpreter import evaluate
 class DesignImplementation:
     """An operator's design for a device, tile by tile as its columns would run it."""
 
-    device: Device
+    device: Target
 
     @property
     def name(self) -> str:
@@ -50,11 +50,11 @@ class DesignImplementation:
 
     def _design(self, step: Step) -> Design:
         specs = [
-            (operand.shape, operand.dtype)
+            Spec(operand.shape, operand.dtype)
             if isinstance(operand, Handle)
             else None
             if operand is None
-            else ((), INT32)
+            else Spec((), INT32)
             for operand in step.inputs
         ]
         found = design_for(step.op, specs, self.device)
@@ -65,4 +65,4 @@ class DesignImplementation:
 
 def designs() -> tuple[DesignImplementation, ...]:
     """One for each generation."""
-    return tuple(DesignImplementation(device) for device in Device)
+    return tuple(DesignImplementation(device) for device in Target)

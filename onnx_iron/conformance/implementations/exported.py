@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,10 +14,8 @@ import onnx
 import onnxruntime
 
 from onnx_iron.conformance.case import Call, Case
-from onnx_iron.dtypes import BFLOAT16, INT32, Array, DType, Shape, as_dtype, onnx_type
+from onnx_iron.dtypes import INT32, Array, DType, Shape, Spec, as_dtype, onnx_type
 from onnx_iron.export import export
-
-Specs = dict[str, tuple[Shape, DType]]
 
 
 @dataclass(frozen=True)
@@ -24,14 +23,14 @@ class Exported:
     """A case's model, its weights inside, nothing converted at its border.
 
     Attributes:
-        inputs: shapes and dtypes, by name.
+        inputs: shapes and dtypes, by name, in order.
         outputs: the same.
         states: for each state read the output that replaces it, or None.
     """
 
     model: onnx.ModelProto
-    inputs: Specs
-    outputs: Specs
+    inputs: Mapping[str, Spec]
+    outputs: Mapping[str, Spec]
     states: Mapping[str, str | None]
 
     def feeds(self, call: Call) -> dict[str, Array]:
@@ -42,30 +41,37 @@ class Exported:
             if name not in self.states
         }
 
+    def empty_states(self) -> dict[str, Array]:
+        """Zeros for each state that is read, by its input."""
+        return {past: np.zeros(*self.inputs[past]) for past in self.states}
 
+
+@functools.cache
 def exported(case: Case, dialect: str = "iron") -> Exported:
     """Export a case."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         export(case.trace, path, io_dtype=None, state_dtype=None, dialect=dialect)
         model = onnx.load(path)
-    outputs = _specs(model.graph.output)
-    pairs = {
-        f"past.{name}": present if (present := f"present.{name}") in outputs else None
-        for name in case.trace.states
-    }
-    inputs = _specs(model.graph.input)
-    return Exported(model, inputs, outputs, {p: q for p, q in pairs.items() if p in inputs})
+    inputs, outputs = _specs(model.graph.input), _specs(model.graph.output)
+    names = [name for name in case.trace.states if f"past.{name}" in inputs]
+    states = {f"past.{n}": p if (p := f"present.{n}") in outputs else None for n in names}
+    return Exported(model, inputs, outputs, states)
 
 
-def _specs(infos: Any) -> Specs:
+def _specs(infos: Any) -> dict[str, Spec]:
     return {
-        info.name: (
+        info.name: Spec(
             tuple(dim.dim_value for dim in info.type.tensor_type.shape.dim),
             as_dtype(onnx.helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type)),
         )
         for info in infos
     }
+
+
+def read_states(kept: Mapping[str, Array]) -> dict[str, Array]:
+    """States by their inputs' names as results: a state that is never written stays."""
+    return {f"present.{past.removeprefix('past.')}": array for past, array in kept.items()}
 
 
 def bind(binding: onnxruntime.IOBinding, direction: str, name: str, array: Array) -> None:
@@ -75,10 +81,7 @@ def bind(binding: onnxruntime.IOBinding, direction: str, name: str, array: Array
 
 
 def poisoned(shape: Shape, dtype: DType) -> Array:
-    """An array that no kernel has written: NaN, -1, or true."""
-    made = np.empty(shape, dtype)
-    made.reshape(-1).view(np.uint8)[...] = 1 if dtype == np.bool_ else 0xFF
+    """An array that no kernel has written: its bytes are all ones, NaN for the floats."""
+    made: Array = np.empty(shape, dtype)
+    made.reshape(-1).view(np.uint8)[...] = 0xFF
     return made
-
-
-__all__ = ["BFLOAT16", "Exported", "bind", "exported", "poisoned"]

@@ -18,8 +18,6 @@ class NumpyReference:
     def run(self, case: Case) -> Results:
         results, states = [], dict[str, Array]()
         for call in case.calls:
-            if not case.keeps_states:
-                states = {}
             inputs = {name: call.inputs[name] for name in case.trace.inputs}
             values = {name: call.values[name] for name in case.trace.value_names}
             made = run_reference(case.trace, inputs, values, states)

@@ -8,7 +8,7 @@ from onnx.reference import ReferenceEvaluator
 
 from onnx_iron.conformance.case import Case
 from onnx_iron.conformance.implementations.base import Results
-from onnx_iron.conformance.implementations.exported import exported
+from onnx_iron.conformance.implementations.exported import exported, read_states
 
 
 class OnnxReference:
@@ -18,23 +18,18 @@ class OnnxReference:
 
     def run(self, case: Case) -> Results:
         model = exported(case)
-        inlined = inline_local_functions(model.model)
-        evaluator = ReferenceEvaluator(inlined)
-        names = [output.name for output in inlined.graph.output]
-        kept = {past: np.zeros(*model.inputs[past]) for past in model.states}
+        evaluator = ReferenceEvaluator(inline_local_functions(model.model))
+        kept = model.empty_states()
         results = []
         for call in case.calls:
-            if not case.keeps_states:
-                kept = {past: np.zeros(*model.inputs[past]) for past in model.states}
             with np.errstate(all="ignore"):
                 made = evaluator.run(None, {**model.feeds(call), **kept})
             outputs = {
-                name: np.asarray(array).astype(model.outputs[name][1])
-                for name, array in zip(names, made, strict=True)
+                name: np.asarray(array).astype(dtype)
+                for (name, (_, dtype)), array in zip(model.outputs.items(), made, strict=True)
             }
             for past, present in model.states.items():
                 if present is not None:
                     kept[past] = outputs[present]
-            read = {f"present.{past.removeprefix('past.')}": array for past, array in kept.items()}
-            results.append({**read, **outputs})
+            results.append({**read_states(kept), **outputs})
         return results

@@ -12,9 +12,13 @@ import onnxruntime
 
 from onnx_iron.conformance.case import Case
 from onnx_iron.conformance.implementations.base import Declined, Results
-from onnx_iron.conformance.implementations.exported import Exported, bind, exported, poisoned
-from onnx_iron.dtypes import Array
-from onnx_iron.operators import DOMAIN
+from onnx_iron.conformance.implementations.exported import (
+    Exported,
+    bind,
+    exported,
+    poisoned,
+    read_states,
+)
 
 CPU = "CPUExecutionProvider"
 RECORD = "session.record_ep_graph_assignment_info"
@@ -101,42 +105,26 @@ def _claimed(
 def _run(
     case: Case, model: Exported, session: onnxruntime.InferenceSession, in_place: str
 ) -> Results:
-    kept = [_state(model, name) for name in model.states]
+    kept = model.empty_states()
+    given = {i.name for i in session.get_inputs()}
     results = []
     for call in case.calls:
-        if not case.keeps_states:
-            kept = [_state(model, name) for name in model.states]
-        binding = session.io_binding()
-        arrays = {n: np.ascontiguousarray(a) for n, a in model.feeds(call).items()}
-        given = {i.name for i in session.get_inputs()}
+        arrays = {n: np.ascontiguousarray(a) for n, a in model.feeds(call).items()} | kept
         outputs = {name: poisoned(*spec) for name, spec in model.outputs.items()}
         for number, (past, present) in enumerate(model.states.items()):
-            arrays[past] = kept[number]
             shares = in_place == "all" or (in_place == "mixed" and number % 2 == 0)
             if shares and present is not None:
-                outputs[present] = kept[number]
-        for name, array in arrays.items():
-            if name in given:
-                bind(binding, "input", name, array)
+                outputs[present] = kept[past]
+        binding = session.io_binding()
+        for name in arrays.keys() & given:
+            bind(binding, "input", name, arrays[name])
         for name, array in outputs.items():
             bind(binding, "output", name, array)
         session.run_with_iobinding(binding)
-        for number, present in enumerate(model.states.values()):
-            if present is not None:
-                kept[number] = outputs[present]
-        results.append(_results(case, outputs, dict(zip(model.states, kept, strict=True))))
+        kept |= {past: outputs[p] for past, p in model.states.items() if p is not None}
+        made = {**read_states(kept), **outputs}
+        results.append({name: array.copy() for name, array in made.items()})
     return results
-
-
-def _results(
-    case: Case, outputs: Mapping[str, Array], states: Mapping[str, Array]
-) -> dict[str, Array]:
-    read = {f"present.{past.removeprefix('past.')}": array for past, array in states.items()}
-    return {name: array.copy() for name, array in {**read, **outputs}.items()}
-
-
-def _state(model: Exported, name: str) -> Array:
-    return np.zeros(*model.inputs[name])
 
 
 def stock() -> Sequence[SessionImplementation]:
@@ -176,5 +164,3 @@ def iron(device: str = "cpu") -> Sequence[SessionImplementation]:
         )
     )
 
-
-__all__ = ["DOMAIN", "SessionImplementation", "custom_ops", "iron", "stock"]
