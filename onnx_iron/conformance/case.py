@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from onnx_iron.conformance.expected import Results, expected_results
 from onnx_iron.dtypes import Array, DType
@@ -44,6 +44,10 @@ class Case:
     make: Callable[[], Trace]
     calls: tuple[Call, ...]
     tolerance: Tolerance
+
+    def __getstate__(self) -> dict[str, object]:
+        """Without what is made when it is first asked for."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @property
     def ulps(self) -> int:

@@ -68,7 +68,7 @@ PREFILL = ({"rows": 6}, {"rows": 1}, {"rows": 0}, {"rows": 4})
 
 
 @graph("short convolution, prefill", PREFILL, x=(CHUNK, WIDTH))
-@graph("short convolution, decode", ({}, {}, {}), x=(1, WIDTH))
+@graph("short convolution, decode", ({"rows": 1},) * 3, x=(1, WIDTH))
 class ShortConvolution(Block):
     """LFM2's block: two gates around a causal filter with carried state."""
 
@@ -227,7 +227,7 @@ class Ring(Block):
         self.layers[1, at : at + 2] = x
         self.layers[2, at] = x[1]
         seen = self.layers[1].copy()
-        return {"all": seen, "one": self.layers[2][at].copy(), "two": seen[at : at + 2].copy()}
+        return {"all": seen, "one": self.layers[2, at].copy(), "two": seen[at : at + 2].copy()}
 
 
 @graph("a long chain of sums", ({}, {}), x=(3, 8))

@@ -18,10 +18,12 @@ from onnx_iron.graph import Graph, Trace
 from onnx_iron.operators import OPERATORS, Kind, Op
 from onnx_iron.operators import Case as Declared
 
-# None, one, an odd number, a chunk as kernels cut rows (32), and one more.
-ROWS = (0, 1, 7, 32, 33)
-# What an attribute may be at the most and at the least, by its name.
-EXTREMES: dict[str, tuple[float, ...]] = {"epsilon": (0.0, 1.0), "scale": (-2.0,)}
+# One, an odd number, a chunk as kernels cut rows (32), and one more. A graph's inputs have rows;
+# that a call has none of them is a value of ``rows``.
+ROWS = (1, 7, 32, 33)
+# Far below and above what models have, by the attribute's name. An epsilon of 0 would leave what
+# float32's range makes of the squares of small numbers.
+EXTREMES: dict[str, tuple[float, ...]] = {"epsilon": (1e-12, 1.0), "scale": (-2.0,)}
 
 
 def operator_cases() -> Iterator[Case]:
@@ -98,12 +100,12 @@ def _takes(op: type[Op], declared: Declared) -> bool:
         else None
         for d in op.inputs
     ]
+    given = {name: [value] for name, value in declared.values.items()}
+    indices = {d.name: [0] for d in op.inputs if d.kind is Kind.INDEX}
     operator = op(**declared.attributes)
     try:
         operator.infer(specs)
-        operator.check_call(
-            declared.shapes, {name: [value] for name, value in declared.values.items()}
-        )
+        operator.check_call(declared.shapes, {**indices, **given})
     except ValueError:
         return False
     return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
@@ -60,7 +60,7 @@ class Comparison:
 
     worst: int = 0
     share: float = 0.0
-    histogram: Array = np.zeros(len(BINS) + 1, np.int64)
+    histogram: Array = field(default_factory=lambda: np.zeros(len(BINS) + 1, np.int64))
     wrong: str = ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,7 +55,7 @@ class SessionImplementation:
             raise Declined("it has no states to update in place")
         model = exported(case, self.dialect)
         if not self.bodies:
-            del model.model.functions[:]
+            model = dataclasses.replace(model, model=_without_functions(model.model))
         session = self._session(model.model)
         if self.provider != CPU:
             _claimed(session, self.provider, model.model)
@@ -81,6 +82,13 @@ class SessionImplementation:
         return onnxruntime.InferenceSession(
             source, options, providers=[(self.provider, dict(self.options)), CPU]
         )
+
+
+def _without_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    del bare.functions[:]
+    return bare
 
 
 def _known(provider: str) -> bool:
@@ -143,17 +151,17 @@ def custom_ops() -> SessionImplementation:
     return SessionImplementation("custom ops", bodies=False, custom_ops=get_library_path)
 
 
-def iron(device: str = "cpu") -> Sequence[SessionImplementation]:
-    """Our provider on a device, with states apart, in place, and both."""
-    from onnx_iron.kernels import cpu_path
+def iron(where: str) -> Sequence[SessionImplementation]:
+    """Our provider on the NPU, or on the CPU whose path is named, with states apart, in place, and
+    both.
+    """
     from onnx_iron.provider import get_ep_name, register
 
-    where = cpu_path() if device == "cpu" else device
     return tuple(
         SessionImplementation(
             f"{get_ep_name()}, {where}{label}",
             provider=get_ep_name(),
-            options={"device": device},
+            options={"device": "npu" if where == "npu" else "cpu"},
             in_place=in_place,
             prepare=register,
         )
@@ -163,4 +171,3 @@ def iron(device: str = "cpu") -> Sequence[SessionImplementation]:
             ("mixed", ", every other state in place"),
         )
     )
-
