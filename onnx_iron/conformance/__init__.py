@@ -10,12 +10,13 @@ Example:
 
 from collections.abc import Iterator
 
-from onnx_iron.conformance.case import Call, Case, Tolerance
+from onnx_iron.conformance.case import Call, Case
 from onnx_iron.conformance.graph_cases import graph_cases
-from onnx_iron.conformance.implementations.base import Declined, Implementation
+from onnx_iron.conformance.implementations.base import Declined, Difference, Implementation
 from onnx_iron.conformance.implementations.numpy_reference import NumpyReference
 from onnx_iron.conformance.operator_cases import operator_cases
 from onnx_iron.conformance.runner import Outcome, Status, judge, run
+from onnx_iron.operators.declaration import Tolerance
 
 
 def cases() -> Iterator[Case]:
@@ -28,6 +29,7 @@ __all__ = [
     "Call",
     "Case",
     "Declined",
+    "Difference",
     "Implementation",
     "NumpyReference",
     "Outcome",

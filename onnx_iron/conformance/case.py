@@ -49,12 +49,6 @@ class Case:
         """Without what is made when it is first asked for."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
-    @property
-    def ulps(self) -> int:
-        """The tolerance's ulps in the case's dtype."""
-        allowed: int = getattr(self.tolerance, self.dtype.name)
-        return allowed
-
     @functools.cached_property
     def trace(self) -> Trace:
         """The graph's steps; traced when first asked for."""
@@ -64,3 +58,8 @@ class Case:
     def expected(self) -> tuple[Results, ...]:
         """For each call the outputs, and the states as ``present.<name>``."""
         return expected_results(self)
+
+    @functools.cached_property
+    def expected_flushed(self) -> tuple[Results, ...]:
+        """The same where numbers below the least normal one are zeros."""
+        return expected_results(self, flushed=True)

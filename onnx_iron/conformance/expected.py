@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,6 +15,9 @@ from onnx_iron.operators import Op
 
 if TYPE_CHECKING:
     from onnx_iron.conformance.case import Case
+
+# Of float32 and of bfloat16.
+LEAST_NORMAL = 2.0**-126
 
 
 @dataclass(frozen=True)
@@ -30,11 +33,15 @@ class Expected:
 Results: TypeAlias = Mapping[str, Expected]
 
 
-def expected_results(case: Case) -> tuple[Results, ...]:
-    """The results of a case's calls."""
+def expected_results(case: Case, flushed: bool = False) -> tuple[Results, ...]:
+    """The results of a case's calls.
+
+    Args:
+        flushed: numbers below the least normal one are zeros, as operands and as results of a step.
+    """
     results, states = [], dict[str, Array]()
     for call in case.calls:
-        steps = _Steps()
+        steps = _Steps(flushed)
         values = {name: call.values[name] for name in case.trace.value_names}
         inputs = {name: call.inputs[name] for name in case.trace.inputs}
         outputs = run_reference(case.trace, inputs, values, states, steps)
@@ -55,7 +62,8 @@ def expected_results(case: Case) -> tuple[Results, ...]:
 class _Steps:
     """Computes steps by their oracles, and keeps the magnitudes of the last one's outputs."""
 
-    def __init__(self) -> None:
+    def __init__(self, flushed: bool) -> None:
+        self._kept = _flushed if flushed else _unchanged
         self.magnitudes: tuple[Array, ...] = ()
 
     def __call__(self, op: Op, operands: Sequence[Any]) -> tuple[Array, ...]:
@@ -68,18 +76,30 @@ class _Steps:
             for x in operands
         ]
         made = op.infer(specs)
-        wide = [_wide(operand) for operand in operands]
+        # What only moves keeps all bits.
+        kept = _unchanged if op.moves else self._kept
+        wide = [_wide(x, kept) for x in operands]
         with np.errstate(all="ignore"):
             results = _tuple(op.oracle(*wide))
             magnitudes = tuple(np.abs(x) for x in _tuple(op.magnitude(*wide)))
         # Where a number is not finite there is nothing to be excused.
         self.magnitudes = tuple(np.where(np.isfinite(x), x, 0) for x in magnitudes)
-        return tuple(rounded(np.asarray(x), s.dtype) for x, s in zip(results, made, strict=True))
+        return tuple(
+            rounded(kept(np.asarray(x)), s.dtype) for x, s in zip(results, made, strict=True)
+        )
 
 
-def _wide(operand: Any) -> Any:
+def _wide(operand: Any, kept: Callable[[Array], Array]) -> Any:
     floats = isinstance(operand, np.ndarray) and operand.dtype in FLOATS
-    return operand.astype(np.float64) if floats else operand
+    return kept(operand.astype(np.float64)) if floats else operand
+
+
+def _unchanged(array: Array) -> Array:
+    return array
+
+
+def _flushed(array: Array) -> Array:
+    return np.where(np.abs(array) < LEAST_NORMAL, 0 * array, array)
 
 
 def _tuple(results: Any) -> tuple[Array, ...]:

@@ -117,7 +117,7 @@ def _run(
     given = {i.name for i in session.get_inputs()}
     results = []
     for call in case.calls:
-        arrays = {n: np.ascontiguousarray(a) for n, a in model.feeds(call).items()} | kept
+        arrays = {n: np.asarray(a, order="C") for n, a in model.feeds(call).items()} | kept
         outputs = {name: poisoned(*spec) for name, spec in model.outputs.items()}
         for number, (past, present) in enumerate(model.states.items()):
             shares = in_place == "all" or (in_place == "mixed" and number % 2 == 0)
