@@ -54,6 +54,9 @@ class GELU(Op):
             return np.asarray(x * ndtr(x))
         return np.asarray(x * expit(2 * _TANH_SCALE * (x + 0.044715 * x**3)))
 
+    def magnitude(self, x: Array) -> Array:
+        return np.abs(x)  # x / 2 + x / 2 * erf or tanh
+
     def body(self, g: Body, x: str) -> str:
         wide = g.widen(x)
         if self.approximate == "none":

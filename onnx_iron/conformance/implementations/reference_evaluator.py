@@ -9,12 +9,14 @@ from onnx.reference import ReferenceEvaluator
 from onnx_iron.conformance.case import Case
 from onnx_iron.conformance.implementations.base import Results
 from onnx_iron.conformance.implementations.exported import exported, read_states
+from onnx_iron.conformance.implementations.known import ACTIVATIONS, MASKED
 
 
 class OnnxReference:
     """ReferenceEvaluator, the functions inlined first: it takes no overloads by itself."""
 
     name = "function bodies, onnx ReferenceEvaluator"
+    differences = (MASKED, *ACTIVATIONS)
 
     def run(self, case: Case) -> Results:
         model = exported(case)

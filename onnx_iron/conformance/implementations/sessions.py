@@ -12,7 +12,7 @@ import onnx
 import onnxruntime
 
 from onnx_iron.conformance.case import Case
-from onnx_iron.conformance.implementations.base import Declined, Results
+from onnx_iron.conformance.implementations.base import Declined, Difference, Results
 from onnx_iron.conformance.implementations.exported import (
     Exported,
     bind,
@@ -20,6 +20,7 @@ from onnx_iron.conformance.implementations.exported import (
     poisoned,
     read_states,
 )
+from onnx_iron.conformance.implementations.known import ACTIVATIONS, MASKED
 
 CPU = "CPUExecutionProvider"
 RECORD = "session.record_ep_graph_assignment_info"
@@ -37,7 +38,9 @@ class SessionImplementation:
         library: a plug-in provider's library, which is registered first.
         in_place: which states are updated in their own buffers: none of them, all, or every other.
         bodies: keep the function bodies; without them only a runtime that has the operators runs.
-        prepare: called once before the first session.
+        custom_ops: gives the path of a library of custom ops.
+        prepare: called before each session.
+        differences: what the provider is known to do otherwise.
     """
 
     name: str
@@ -49,6 +52,7 @@ class SessionImplementation:
     bodies: bool = True
     custom_ops: Callable[[], str] | None = None
     prepare: Callable[[], None] | None = None
+    differences: Sequence[Difference] = ()
 
     def run(self, case: Case) -> Results:
         if self.in_place != "none" and not case.trace.states:
@@ -137,10 +141,12 @@ def _run(
 
 def stock() -> Sequence[SessionImplementation]:
     """Plain onnxruntime of this environment: our function bodies, and standard operators."""
-    version = onnxruntime.__version__
+    version, known = onnxruntime.__version__, (MASKED, *ACTIVATIONS)
     return (
-        SessionImplementation(f"function bodies, onnxruntime {version}"),
-        SessionImplementation(f"standard dialect, onnxruntime {version}", dialect="standard"),
+        SessionImplementation(f"function bodies, onnxruntime {version}", differences=known),
+        SessionImplementation(
+            f"standard dialect, onnxruntime {version}", dialect="standard", differences=known
+        ),
     )
 
 
