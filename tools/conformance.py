@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,13 +43,6 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="an option of that provider; may be given again",
     )
-    which.add_argument(
-        "--cpu-paths",
-        choices=("all", "this"),
-        default="all",
-        help="our CPU kernels on every instruction set that the processor has, or on the best one "
-        "(default: %(default)s)",
-    )
     cases = parser.add_argument_group("which cases")
     cases.add_argument("--op", action="append", metavar="NAME", help="an operator's, or a graph's")
     cases.add_argument("--case", action="append", metavar="NAME", help="one case by its whole name")
@@ -57,7 +51,11 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
     output.add_argument("--report", type=Path, metavar="FILE.html", help="write a page to read")
     output.add_argument("--json", type=Path, metavar="FILE", help="write everything, for machines")
     output.add_argument(
-        "--merge", action="append", type=Path, default=[], metavar="FILE.json",
+        "--merge",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="FILE.json",
         help="add the outcomes of another run, on another machine or version",
     )
     output.add_argument("--failed-only", action="store_true", help="report failures alone")
@@ -82,7 +80,8 @@ def run(arguments: argparse.Namespace) -> None:
 
     cases = chosen_cases(arguments)
     if arguments.write_vectors is not None:
-        print(f"{write_vectors(cases, arguments.write_vectors)} cases in {arguments.write_vectors}")
+        count = write_vectors(cases, arguments.write_vectors)
+        print(f"{count} cases in {arguments.write_vectors}")
         return
     implementations = chosen_implementations(arguments)
     if arguments.list:
@@ -92,7 +91,7 @@ def run(arguments: argparse.Namespace) -> None:
     failed = report.failed
     publish(arguments, report.only_failed() if arguments.failed_only else report)
     if failed:
-        raise ValueError(f"{len(failed)} of {len(report.outcomes)} cases fail")
+        raise ValueError(f"{len(failed)} of {len(report.outcomes)} outcomes are failures")
 
 
 def chosen_cases(arguments: argparse.Namespace) -> list[Case]:
@@ -118,54 +117,49 @@ def chosen_cases(arguments: argparse.Namespace) -> list[Case]:
 
 
 def chosen_implementations(arguments: argparse.Namespace) -> Sequence[Implementation]:
-    """The implementations that the options select.
+    """The implementations that the options select: by their whole names, else by parts of them.
 
     Raises:
         ValueError: there are none, or options that do not go together.
     """
     from onnx_iron.conformance.implementations import implementations
-    from onnx_iron.conformance.implementations.sessions import SessionImplementation
+    from onnx_iron.conformance.implementations.sessions import provider
 
     if (arguments.library is None) != (arguments.ep_name is None):
         raise ValueError("--library and --ep-name go together: the file, and the provider in it")
+    if arguments.provider_option and not (arguments.provider or arguments.ep_name):
+        raise ValueError("--provider-option is for a provider: name it by --provider or --ep-name")
     name = arguments.ep_name or arguments.provider
     if name is not None:
-        options = dict(arguments.provider_option)
-        made = SessionImplementation(name, name, options, library=arguments.library)
-        return [made]
-    every = list(implementations())
+        every = list(provider(name, dict(arguments.provider_option), arguments.library))
+    else:
+        every = list(implementations())
     wanted = arguments.implementation
-    taken = [i for i in every if not wanted or any(text in i.name for text in wanted)]
-    if not taken and arguments.cpu_paths == "this":
-        raise ValueError(f"no implementation is selected; there are {[i.name for i in every]}")
+    if not wanted:
+        return every
+    taken = [i for i in every if i.name in wanted]
+    taken = taken or [i for i in every if any(text in i.name for text in wanted)]
+    if not taken:
+        names = "; ".join(i.name for i in every)
+        raise ValueError(f"no implementation's name holds {wanted}; there are: {names}")
     return taken
 
 
 def found(
     arguments: argparse.Namespace, cases: Sequence[Case], implementations: Sequence[Implementation]
 ) -> Report:
-    """The report of this process, of our kernels' other paths, and of what is merged."""
+    """The report of this run and of those that are merged."""
     from onnx_iron.conformance import run as run_cases
-    from onnx_iron.conformance.cpu_paths import other_paths, run_all
     from onnx_iron.conformance.report import Report, environment, from_json
-    from onnx_iron.tools.progress import stage
 
-    with stage("Conformance") as report:
-        outcomes = run_cases(cases, implementations, report)
-    here = Report(environment(), tuple(outcomes))
-    others = [from_json(path.read_text(), str(path)) for path in arguments.merge]
-    everything = arguments.provider is None and arguments.library is None
-    if arguments.cpu_paths == "all" and everything:
-        texts = arguments.implementation or ["IronExecutionProvider, "]
-        again = [part for text in texts for part in ("--implementation", text)]
-        again += [part for op in arguments.op or () for part in ("--op", op)]
-        again += [part for case in arguments.case or () for part in ("--case", case)]
-        again += ["--dtype", arguments.dtype] if arguments.dtype else []
-        others += run_all(other_paths(), again)
-    merged = here.merged(others)
-    if not merged.outcomes:
-        raise ValueError("no implementation is selected; --list names them")
-    return merged
+    others = [from_json(path.read_text("utf-8"), str(path)) for path in arguments.merge]
+    outcomes = run_cases(cases, implementations, _progress)
+    return Report.of([environment()], outcomes).merged(others)
+
+
+def _progress(done: int, total: int, name: str) -> None:
+    if done == 0:
+        print(f"{total} cases on {name}", file=sys.stderr)
 
 
 def publish(arguments: argparse.Namespace, report: Report) -> None:
@@ -174,9 +168,9 @@ def publish(arguments: argparse.Namespace, report: Report) -> None:
     from onnx_iron.conformance.report import to_json, to_text
 
     if arguments.json is not None:
-        arguments.json.write_text(to_json(report))
+        arguments.json.write_text(to_json(report), encoding="utf-8")
     if arguments.report is not None:
-        arguments.report.write_text(to_html(report))
+        arguments.report.write_text(to_html(report), encoding="utf-8")
     print(to_text(report))
 
 

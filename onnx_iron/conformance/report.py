@@ -12,54 +12,81 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from onnx_iron.conformance.runner import Outcome, Status
 
 FORMAT = "onnx_iron.conformance.1"
-_PACKAGES = ("onnx-iron", "onnxruntime", "onnx", "numpy", "ml_dtypes")
+_PACKAGES = ("onnx-iron", "onnxruntime", "onnx", "numpy", "ml_dtypes", "scipy")
+
+# Outcomes by subject, dtype and implementation.
+Cells: TypeAlias = dict[tuple[str, str, str], list[Outcome]]
 
 
 @dataclass(frozen=True)
 class Report:
-    """Outcomes, and where and when they were found."""
+    """Outcomes, where and when they were found, and how many of each status there were, also of
+    those that are left out.
+    """
 
-    environment: Mapping[str, str]
+    environments: tuple[Mapping[str, str], ...]
     outcomes: tuple[Outcome, ...]
+    counts: Mapping[str, int]
+
+    @classmethod
+    def of(cls, environments: Sequence[Mapping[str, str]], outcomes: Iterable[Outcome]) -> Report:
+        """A report of all outcomes."""
+        made = tuple(outcomes)
+        return cls(tuple(environments), made, Counter(o.status.value for o in made))
 
     @property
     def failed(self) -> list[Outcome]:
         """The outcomes that are failures."""
         return [outcome for outcome in self.outcomes if outcome.status is Status.FAILED]
 
-    def cells(self) -> dict[tuple[str, str, str], list[Outcome]]:
+    @property
+    def summary(self) -> str:
+        """The counts in words."""
+        return ", ".join(f"{self.counts.get(s.value, 0)} {s.value}" for s in Status)
+
+    def cells(self) -> Cells:
         """The outcomes of each subject, dtype and implementation."""
-        found: dict[tuple[str, str, str], list[Outcome]] = {}
+        found: Cells = {}
         for outcome in self.outcomes:
             key = outcome.subject, outcome.dtype, outcome.implementation
             found.setdefault(key, []).append(outcome)
         return found
 
     def only_failed(self) -> Report:
-        """The failures alone."""
+        """The failures alone, and the counts of all."""
         return dataclasses.replace(self, outcomes=tuple(self.failed))
 
     def merged(self, others: Iterable[Report]) -> Report:
-        """With the outcomes of other runs, on other machines or versions."""
-        outcomes = [*self.outcomes, *(o for other in others for o in other.outcomes)]
-        return dataclasses.replace(self, outcomes=tuple(outcomes))
+        """With the outcomes of other runs, on other machines or versions.
+
+        Of a case that several runs have for one implementation the first failure is kept, else the
+        first of them.
+        """
+        reports = [self, *others]
+        kept: dict[tuple[str, str], Outcome] = {}
+        for outcome in (o for report in reports for o in report.outcomes):
+            key = outcome.case, outcome.implementation
+            known = kept.setdefault(key, outcome)
+            if outcome.status is Status.FAILED and known.status is not Status.FAILED:
+                kept[key] = outcome
+        return Report.of([e for r in reports for e in r.environments], kept.values())
 
 
 def environment() -> dict[str, str]:
     """Versions, machine and date."""
-    found = {"python": platform.python_version()}
+    found = {"date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")}
+    found["machine"] = f"{platform.system()} {platform.machine()}, {_processor()}"
+    found["python"] = platform.python_version()
     for package in _PACKAGES:
         try:
             found[package] = version(package)
         except PackageNotFoundError:
             found[package] = "not installed"
-    found["machine"] = f"{platform.system()} {platform.machine()}, {_processor()}"
-    found["date"] = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
     return found
 
 
@@ -75,16 +102,17 @@ def _processor() -> str:
 
 def reproduction(outcome: Outcome) -> str:
     """The command that runs one case on one implementation again."""
-    return (
-        f"onnx-iron conformance --case {shlex.quote(outcome.case)} "
-        f"--implementation {shlex.quote(outcome.implementation)}"
-    )
+    return f"onnx-iron conformance --case {shlex.quote(outcome.case)} {outcome.arguments}"
 
 
 def to_json(report: Report) -> str:
     """The report for a machine."""
-    outcomes = [dataclasses.asdict(outcome) for outcome in report.outcomes]
-    content = {"format": FORMAT, "environment": dict(report.environment), "outcomes": outcomes}
+    content = {
+        "format": FORMAT,
+        "environments": [dict(e) for e in report.environments],
+        "counts": dict(report.counts),
+        "outcomes": [dataclasses.asdict(outcome) for outcome in report.outcomes],
+    }
     return json.dumps(content, indent=1)
 
 
@@ -108,7 +136,7 @@ def from_json(text: str, where: str) -> Report:
             )
             for item in content["outcomes"]
         )
-        return Report(dict(content["environment"]), outcomes)
+        return Report(tuple(dict(e) for e in content["environments"]), outcomes, content["counts"])
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{where} is no report of onnx-iron conformance ({error}); --json FILE writes one"
@@ -116,23 +144,27 @@ def from_json(text: str, where: str) -> Report:
 
 
 def to_text(report: Report) -> str:
-    """The matrix: a line for each subject and dtype, a column for each implementation."""
+    """The matrix, a line for each subject and dtype, a column for each implementation; then the
+    failures.
+    """
     cells = report.cells()
-    columns = _unique(key[2] for key in cells)
-    rows = _unique((key[0], key[1]) for key in cells)
-    lines = [f"{chr(ord('A') + i)}  {name}" for i, name in enumerate(columns)]
+    columns = list(dict.fromkeys(key[2] for key in cells))
+    rows = list(dict.fromkeys((key[0], key[1]) for key in cells))
+    lines = [f"{number:3}  {name}" for number, name in enumerate(columns, 1)]
     width = max((len(subject) for subject, _ in rows), default=0)
-    heads = "".join(f"{chr(ord('A') + i):>12}" for i in range(len(columns)))
+    heads = "".join(f"{number:12}" for number in range(1, len(columns) + 1))
     lines += ["", f"{'':{width}}  {'':9}{heads}"]
     for subject, dtype in rows:
         texts = (cell_text(cells.get((subject, dtype, column), ())) for column in columns)
         lines.append(f"{subject:{width}}  {dtype:9}" + "".join(f"{text:>12}" for text in texts))
-    lines += ["", "passed/run (worst ulps); - declined, each with a reason in the report"]
+    lines += [
+        "",
+        "passed/run (worst ulps); * with known differences, - declined: --report says why",
+    ]
     for outcome in report.failed:
-        lines += ["", f"FAILED {outcome.case}", f"  {outcome.detail}", f"  {reproduction(outcome)}"]
-    counted = Counter(outcome.status for outcome in report.outcomes)
-    summary = ", ".join(f"{counted[status]} {status.value}" for status in Status)
-    return "\n".join([*lines, "", summary])
+        lines += ["", f"FAILED {outcome.case}", f"  {outcome.implementation}: {outcome.detail}"]
+        lines += [f"  {reproduction(outcome)}"]
+    return "\n".join([*lines, "", report.summary])
 
 
 def cell_text(outcomes: Sequence[Outcome]) -> str:
@@ -141,8 +173,5 @@ def cell_text(outcomes: Sequence[Outcome]) -> str:
     if not run:
         return "-"
     passed = sum(o.status is Status.PASSED for o in run)
-    return f"{passed}/{len(run)} ({max(o.worst for o in run)})"
-
-
-def _unique(items: Iterable[Any]) -> list[Any]:
-    return list(dict.fromkeys(items))
+    mark = "*" if any(o.status is Status.PASSED and o.detail for o in run) else ""
+    return f"{passed}/{len(run)} ({max(o.worst for o in run)}){mark}"

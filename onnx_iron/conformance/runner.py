@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -40,6 +42,7 @@ class Outcome:
             was added up excuses; of all calls, outputs and states, rounded up.
         share: the largest error of an element as a part of what it was allowed.
         histogram: elements by their error in ulps, in the bins that end at :data:`BINS`.
+        arguments: what selects the implementation on the command line.
         detail: why it was declined, or what is wrong; of a pass, in what the implementation is
             known to differ.
     """
@@ -53,6 +56,7 @@ class Outcome:
     share: float = 0.0
     histogram: tuple[int, ...] = NO_ELEMENTS
     detail: str = ""
+    arguments: str = ""
 
 
 @dataclass
@@ -90,16 +94,19 @@ def run(
 
 def judge(case: Case, implementation: Implementation) -> Outcome:
     """Run a case on an implementation. Whatever it raises is a failure, and its text is kept."""
-    about = case.name, case.subject, case.dtype.name, implementation.name
+    name = implementation.name
+    arguments = getattr(implementation, "arguments", "") or f"--implementation {shlex.quote(name)}"
+    outcome = functools.partial(
+        Outcome, case.name, case.subject, case.dtype.name, name, arguments=arguments
+    )
     try:
         results = implementation.run(case)
     except Declined as declined:
-        return Outcome(*about, Status.DECLINED, detail=str(declined))
+        return outcome(Status.DECLINED, detail=str(declined))
     except Exception as error:
-        return Outcome(*about, Status.FAILED, detail=f"{type(error).__name__}: {error}")
+        return outcome(Status.FAILED, detail=f"{type(error).__name__}: {error}")
     found = compare(case, results, getattr(implementation, "differences", ()))
-    return Outcome(
-        *about,
+    return outcome(
         Status.FAILED if found.wrong else Status.PASSED,
         found.worst,
         found.share,
@@ -108,9 +115,7 @@ def judge(case: Case, implementation: Implementation) -> Outcome:
     )
 
 
-def compare(
-    case: Case, results: Results, differences: Sequence[Difference] = ()
-) -> Comparison:
+def compare(case: Case, results: Results, differences: Sequence[Difference] = ()) -> Comparison:
     """How far all results are from those expected, or from what an implementation declares."""
     found = Comparison()
     if len(results) != len(case.expected):

@@ -16,12 +16,12 @@ ACTIVATIONS = (
     Difference(
         "1 + erf(x) and 1 + tanh(x) lose digits below zero; standard operators have no erfc",
         subject="GELU",
-        tolerance=Tolerance(8, 1, "the digits lost", of_magnitude=2**-24),
+        tolerance=Tolerance(2, 1, "the digits lost", of_magnitude=2**-23),
     ),
     Difference(
         "exp(-x) overflows before the result is too small for float32; a sigmoid is approximated "
         "to an absolute error",
         subject="SiLU",
-        tolerance=Tolerance(4, 1, "the sigmoid's absolute error", of_magnitude=2**-23),
+        tolerance=Tolerance(2, 1, "the sigmoid's absolute error", of_magnitude=2**-23),
     ),
 )

@@ -40,6 +40,7 @@ class SessionImplementation:
         bodies: keep the function bodies; without them only a runtime that has the operators runs.
         custom_ops: gives the path of a library of custom ops.
         prepare: called before each session.
+        arguments: what selects it on the command line, where its name does not.
         differences: what the provider is known to do otherwise.
     """
 
@@ -52,6 +53,7 @@ class SessionImplementation:
     bodies: bool = True
     custom_ops: Callable[[], str] | None = None
     prepare: Callable[[], None] | None = None
+    arguments: str = ""
     differences: Sequence[Difference] = ()
 
     def run(self, case: Case) -> Results:
@@ -77,7 +79,7 @@ class SessionImplementation:
         source = model.SerializeToString()
         if self.provider == CPU:
             return onnxruntime.InferenceSession(source, options, providers=[CPU])
-        if self.library is not None and not _known(self.provider):
+        if self.library is not None and self.provider not in _plugged_in():
             onnxruntime.register_execution_provider_library(self.name, str(self.library.resolve()))
         devices = [d for d in onnxruntime.get_ep_devices() if d.ep_name == self.provider]
         if devices:
@@ -95,13 +97,11 @@ def _without_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     return bare
 
 
-def _known(provider: str) -> bool:
-    return any(device.ep_name == provider for device in onnxruntime.get_ep_devices())
+def _plugged_in() -> set[str]:
+    return {device.ep_name for device in onnxruntime.get_ep_devices()}
 
 
-def _claimed(
-    session: onnxruntime.InferenceSession, provider: str, model: onnx.ModelProto
-) -> None:
+def _claimed(session: onnxruntime.InferenceSession, provider: str, model: onnx.ModelProto) -> None:
     """Make sure that the provider runs something of the model.
 
     Raises:
@@ -146,6 +146,46 @@ def stock() -> Sequence[SessionImplementation]:
         SessionImplementation(f"function bodies, onnxruntime {version}", differences=known),
         SessionImplementation(
             f"standard dialect, onnxruntime {version}", dialect="standard", differences=known
+        ),
+    )
+
+
+def provider(
+    name: str, options: Mapping[str, str], library: Path | None = None
+) -> Sequence[SessionImplementation]:
+    """Anybody's provider, on the function bodies; nodes that it leaves run on onnxruntime's own.
+
+    Args:
+        library: a plug-in provider's.
+
+    Raises:
+        ValueError: onnxruntime knows no provider of that name, and no library is given.
+    """
+    from onnx_iron.provider import get_ep_name, register
+
+    ours = library is None and name == get_ep_name()
+    if ours:
+        register()
+    known = {*onnxruntime.get_available_providers(), *_plugged_in()}
+    if library is None and name not in known:
+        raise ValueError(
+            f"onnxruntime knows no provider {name!r} here; there are {', '.join(sorted(known))}; "
+            "--library and --ep-name take a plug-in's"
+        )
+    if name == CPU:
+        return stock()
+    arguments = [f"--provider {name}"] if library is None else []
+    arguments += [f"--library {library} --ep-name {name}"] if library is not None else []
+    arguments += [f"--provider-option {option}={value}" for option, value in options.items()]
+    return (
+        SessionImplementation(
+            name,
+            provider=name,
+            options=options,
+            library=library,
+            prepare=register if ours else None,
+            arguments=" ".join(arguments),
+            differences=() if ours else (MASKED, *ACTIVATIONS),
         ),
     )
 
