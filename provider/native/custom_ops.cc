@@ -107,7 +107,6 @@ class CustomKernel {
   struct Compiled {
     std::vector<Operand> inputs, outputs;
     std::unique_ptr<Kernel> kernel;
-    FramePool frames;
   };
 
   static constexpr size_t kMaxCompiled = 32;
@@ -146,11 +145,16 @@ class CustomKernel {
                                          output.shape.size(), &value));
       outputs.push_back(data_of(value));
     }
-    std::unique_ptr<Frame> frame = compiled->frames.take();
-    if (frame == nullptr) frame = std::make_unique<Frame>(0, compiled->kernel->scratch_bytes());
+    FramePool::Lease frame(frames());
+    frame->reserve(0, compiled->kernel->scratch_bytes());
     PoolThreads threads(context);
-    compiled->kernel->run({inputs.data(), outputs.data(), frame->scratch.data()}, threads);
-    compiled->frames.give(std::move(frame));
+    compiled->kernel->run({inputs.data(), outputs.data(), frame->scratch()}, threads);
+  }
+
+  // The scratch of every node of every session: onnxruntime tells nodes nothing of their session.
+  static FramePool& frames() {
+    static FramePool pool;
+    return pool;
   }
 
   std::shared_ptr<Compiled> compiled_for(std::vector<Operand> inputs) {

@@ -19,6 +19,9 @@ ONNX_IRON_EXPORT void onnx_iron_request_fail(void* request, const char* message)
 // Says that the answer is complete.
 ONNX_IRON_EXPORT void onnx_iron_request_answered(void* request);
 
+// How many bytes of programs the session keeps, at most.
+ONNX_IRON_EXPORT void onnx_iron_request_program_cache(void* request, size_t bytes);
+
 // Claims one group of nodes, by their positions in the description.
 ONNX_IRON_EXPORT void onnx_iron_request_claim(void* request, const size_t* nodes, size_t count);
 
@@ -50,5 +53,11 @@ ONNX_IRON_EXPORT bool onnx_iron_program_device(void* request, int64_t number);
 
 // How many programs were compiled in this process.
 ONNX_IRON_EXPORT size_t onnx_iron_programs_compiled();
+
+// How many programs for shapes that the models leave open are kept in this process.
+ONNX_IRON_EXPORT size_t onnx_iron_programs_cached();
+
+// The bytes of the memory that calls work in, in this process.
+ONNX_IRON_EXPORT size_t onnx_iron_frame_bytes();
 
 }  // extern "C"

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/cpu/kernel.h"
@@ -50,7 +51,7 @@ class Program {
   void add_pair(size_t input, size_t output);
   // Another device's program that runs instead of the steps, for as long as it can.
   void set_device_program(int64_t number);
-  // Checks that every output is declared. Nothing changes afterwards.
+  // Checks that every output is declared. Nothing changes afterwards, and the program may run.
   void finish();
 
   static constexpr int32_t kOmitted = -1;
@@ -61,7 +62,10 @@ class Program {
   // Runs the steps. `inputs` and `outputs` are the buffers at the border. An output's buffer may
   // overlap those of the inputs numbered in `changing` in any way, and no others.
   void run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
-           const std::vector<size_t>& changing, Threads& threads) const;
+           const std::vector<size_t>& changing, FramePool& frames, Threads& threads) const;
+
+  // About how many bytes it takes itself, without the frame of a call.
+  size_t bytes() const { return bytes_; }
 
  private:
   struct Value {
@@ -77,6 +81,11 @@ class Program {
   };
 
   bool is_pair(size_t input, size_t output) const;
+  size_t count_bytes() const;
+  // The outputs that overlap an input which may not be overwritten, or another output.
+  std::vector<char> overlapped_outputs(const std::vector<const void*>& inputs,
+                                       const std::vector<void*>& outputs,
+                                       const std::vector<size_t>& changing) const;
   void bind(Frame& frame, const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
             const std::vector<size_t>& changing) const;
   void run_steps(const Frame& frame, Threads& threads) const;
@@ -90,11 +99,12 @@ class Program {
   std::vector<Location> step_inputs_;  // every step's inputs, one step after the other
   std::vector<char> step_input_present_;
   std::vector<Location> step_outputs_;
-  std::vector<char> pairs_;  // inputs x outputs
+  std::vector<std::pair<size_t, size_t>> pairs_;  // input, output; sorted
   std::unique_ptr<DeviceProgram> device_program_;
   size_t arena_bytes_ = 0;
   size_t scratch_bytes_ = 0;
-  mutable FramePool frames_;
+  size_t bytes_ = 0;
+  const uint64_t number_;  // of all programs ever made, another
 };
 
 }  // namespace onnx_iron
