@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import onnx
-import pytest
-from compare import assert_same_bits
-from networks import Exported, Network, numbered, random, traced
+from networks import random
 
-from onnx_iron import Handle, Precision, Value, Weight, state
-from onnx_iron import functional as F
-from onnx_iron.dtypes import FLOAT32, INT32
+from onnx_iron import Weight
 from onnx_iron.models.llama import Llama, LlamaConfig
 from onnx_iron.operators import DOMAIN
 
