@@ -120,5 +120,7 @@ def test_programs_that_threads_run_outlive_their_place_in_the_cache() -> None:
 
 @pytest.mark.parametrize("value", ["-1", "64 MiB", "1e6", "9" * 30, ""])
 def test_a_bound_that_is_no_number_of_bytes_is_refused(value: str) -> None:
-    with pytest.raises(Exception, match=r"option .program_cache_bytes. is .* expected bytes, 0\.\."):
+    with pytest.raises(
+        Exception, match=r"option .program_cache_bytes. is .* expected bytes, 0\.\."
+    ):
         iron(two_steps(), program_cache_bytes=value)
