@@ -26,7 +26,7 @@ TEMPLATE = (
     "{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 HIDDEN, INNER, LAYERS, HEADS, KV_HEADS, HEAD_DIM = 64, 96, 2, 4, 2, 16
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 
 
 @cache
@@ -141,12 +141,16 @@ def write_llama(
     metadata: dict[str, Any] | None = None,
     tensors: dict[str, tuple[np.ndarray[Any, Any], Kind] | None] | None = None,
     architecture: str = "llama",
+    tensors_a_part: int = 0,
 ) -> Path:
-    """Write the small model; ``metadata`` and ``tensors`` change it, None removes an entry."""
+    """Write the small model; ``metadata`` and ``tensors`` change it, None removes an entry.
+
+    The path is the file's, or the first part's where it is split.
+    """
     vocabulary = byte_level_vocabulary() if vocabulary is None else vocabulary
     entries = {**llama_metadata(vocabulary), **(metadata or {})}
     contents = {**llama_tensors(len(vocabulary["tokenizer.ggml.tokens"])), **(tensors or {})}
-    writer = gguf.GGUFWriter(path, architecture)
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=tensors_a_part)
     for key, value in entries.items():
         if value is not None:
             _add(writer, key, value)
@@ -159,7 +163,7 @@ def write_llama(
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path
+    return min(path.parent.glob(f"{path.stem}-*")) if tensors_a_part else path
 
 
 def _trained(tokenizer: Tokenizer) -> tuple[list[str], list[str]]:

@@ -68,7 +68,8 @@ def built(path: Path) -> tuple[Tokenizer, Any]:
     return Tokenizer(metadata, str(path)), theirs
 
 
-KINDS = ["smollm", "gpt-2", "qwen2", "llama-bpe", "sentencepiece", "SmolLM2"]
+# What transformers makes of a SentencePiece vocabulary in a GGUF file loses leading spaces.
+KINDS = ["smollm", "gpt-2", "qwen2", "llama-bpe", "SmolLM2"]
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -76,8 +77,6 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp("tokenizer")
     if request.param == "SmolLM2":
         return built(request.getfixturevalue("smollm2"))
-    if request.param == "sentencepiece":
-        return pair(folder, sentencepiece_vocabulary())
     return pair(folder, {**byte_level_vocabulary(), "tokenizer.ggml.pre": request.param})
 
 
@@ -113,19 +112,15 @@ def test_any_ids_have_the_text_that_transformers_gives(both: Any, data: st.DataO
     for skip in (False, True):
         text = ours.decode(ids, skip_special=skip)
         expected = theirs.decode(ids, skip_special_tokens=skip, clean_up_tokenization_spaces=False)
-        # SentencePiece's decoder marks every byte of a broken character, ours each sequence.
-        if "\ufffd" not in text + expected or theirs.backend_tokenizer.model.byte_fallback is False:
-            assert text == expected
+        assert text == expected
 
 
 @settings(max_examples=200, deadline=None)
 @given(text=st.text(max_size=60))
 def test_decoding_gives_back_what_was_encoded(spm: Tokenizer, smollm: Tokenizer, text: str) -> None:
     assert smollm.decode(smollm.encode(text), skip_special=False) == text
-    # SentencePiece spells a space as U+2581, so the two can't be told apart, and puts one before a
-    # text that doesn't begin with one.
-    spaced = text.replace("▁", " ")
-    assert spm.decode(spm.encode(text), skip_special=False) == spaced.removeprefix(" ")
+    # SentencePiece spells a space as U+2581, so the two can't be told apart.
+    assert spm.decode(spm.encode(text), skip_special=False) == text.replace("▁", " ")
 
 
 @settings(max_examples=200, deadline=None)
@@ -299,7 +294,7 @@ def test_the_template_of_a_file_knows_its_special_tokens() -> None:
         ("{{ 1 / 0 }}", "division by zero"),
         ("{{ nothing.attribute }}", "undefined"),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recursion"),
-        ("{% for a in range(99999) %}{{ 'x' * 9999 }}{% endfor %}", "more than 16777216"),
+        ("{% for a in range(99999) %}{{ 'x' * 9999 }}{% endfor %}", "more than 4194304"),
         ("{% for a in range(10 ** 9) %}{% endfor %}", "Range too big"),
         ("{% include 'passwords' %}", "loader|passwords"),
     ],

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 from onnx_iron.tools.options import (
     Subparsers,
     add_export_options,
+    check_folder,
     positive,
     sizes,
+    threads,
 )
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         "--keep", type=Path, metavar="DIR", help="write the ONNX files there and keep them"
     )
     parser.add_argument(
-        "--threads", type=positive, metavar="N", help="(default: onnxruntime's choice)"
+        "--threads", type=threads, metavar="N", help="(default: onnxruntime's choice)"
     )
     parser.set_defaults(run=run)
 
@@ -76,9 +78,11 @@ def run(arguments: argparse.Namespace) -> None:
     from onnx_iron.models.llama import export_llama
     from onnx_iron.models.tokenizer import Tokenizer
     from onnx_iron.tools.download import smollm2
-    from onnx_iron.tools.generate import Stop, generate
+    from onnx_iron.tools.generate import Stop, check_prompt, generate
     from onnx_iron.tools.progress import note, stage
 
+    if arguments.keep is not None:
+        check_folder(arguments.keep)
     path = arguments.model
     if path is None:
         with stage("Getting the model") as report:
@@ -87,6 +91,7 @@ def run(arguments: argparse.Namespace) -> None:
     chosen = sizes(arguments, checkpoint.config.context_length)
     tokenizer = Tokenizer(checkpoint.metadata, str(path))
     prompt = _prompt(arguments.prompt, checkpoint, tokenizer)
+    check_prompt(prompt, chosen.context)
 
     with _directory(arguments.keep) as directory:
         with stage("Exporting") as report:
@@ -128,8 +133,8 @@ def _prompt(text: str, checkpoint: GGUFCheckpoint, tokenizer: Tokenizer) -> list
     template = chat_template(checkpoint.metadata, str(checkpoint.path))
     if template is None:
         note("The model has no chat template: it continues the prompt as it is.")
-        return tokenizer.encode(text, add_bos=True)
-    return tokenizer.encode(template.render([{"role": "user", "content": text}]))
+        return tokenizer.encode(text, add_bos=True, special=False)
+    return template.encode([{"role": "user", "content": text}], tokenizer)
 
 
 @contextmanager

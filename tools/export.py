@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from onnx_iron.tools.options import Subparsers, add_export_options, sizes
+from onnx_iron.tools.options import Subparsers, add_export_options, check_folder, sizes
 
 
 def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
@@ -54,6 +54,7 @@ def run(arguments: argparse.Namespace) -> None:
     from onnx_iron.models.llama import export_llama
     from onnx_iron.tools.progress import note, size, stage
 
+    check_folder(arguments.directory)
     checkpoint = GGUFCheckpoint(arguments.model)
     chosen = sizes(arguments, checkpoint.config.context_length)
     with stage("Exporting") as report:

@@ -66,11 +66,7 @@ def generate(
         ValueError: The prompt is empty, or doesn't fit the context.
         RuntimeError: The model gives NaN.
     """
-    if not 1 <= len(prompt) <= context:
-        raise ValueError(
-            f"the prompt has {len(prompt)} tokens, expected 1..{context}; shorten it or export "
-            "with a larger context"
-        )
+    check_prompt(prompt, context)
     ids: list[int] = []
     steps = 0
     started = time.perf_counter()
@@ -99,6 +95,17 @@ def generate(
         decode_seconds=ended - first,
         steps=steps,
     )
+
+
+def check_prompt(prompt: Sequence[int], context: int) -> None:
+    """Raise ValueError where a prompt is empty, or doesn't fit the context."""
+    if not prompt:
+        raise ValueError(f"the prompt has 0 tokens, expected 1..{context}; give one with a text")
+    if len(prompt) > context:
+        raise ValueError(
+            f"the prompt has {len(prompt)} tokens, expected 1..{context}; shorten it or export "
+            "with a larger context"
+        )
 
 
 def _likeliest(outputs: Mapping[str, npt.NDArray[Any]]) -> int:

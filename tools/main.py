@@ -10,10 +10,13 @@ import traceback
 from collections.abc import Sequence
 
 from onnx_iron import __version__
-from onnx_iron.tools import build_kernels, demo, doctor, estimate, export
+from onnx_iron.tools import build_kernels, conformance, demo, doctor, estimate, export
 
-# What the extra [demo] installs.
-_OPTIONAL = ("gguf", "jinja2", "rich", "tokenizers")
+# The extra that installs a package.
+_EXTRAS = {
+    **dict.fromkeys(("gguf", "jinja2", "rich", "tokenizers"), "demo"),
+    **dict.fromkeys(("pytest", "scipy"), "conformance"),
+}
 _INTERRUPTED = 130
 
 
@@ -38,10 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except ModuleNotFoundError as error:
-        if error.name not in _OPTIONAL:
+        if error.name not in _EXTRAS:
             raise
         return _failed(
-            f"this command needs the package {error.name}; pip install 'onnx-iron[demo]'",
+            f"this command needs the package {error.name}; pip install "
+            f"'onnx-iron[{_EXTRAS[error.name]}]'",
             parsed.debug,
         )
     except (ValueError, OSError, RuntimeError, MemoryError) as error:
@@ -62,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (demo, export, build_kernels, doctor, estimate):
+    for command in (demo, export, build_kernels, conformance, doctor, estimate):
         command.add_parser(subparsers, common)
     return parser
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 CONTEXT, CHUNK = 1024, 64
+# Tables as long as the context are made at export, and threads at once: no typing error, and no
+# model that claims to be made for more, shall fill the memory.
+MAX_CONTEXT, MAX_THREADS = 1 << 20, 1024
 
 
 def positive(text: str) -> int:
@@ -20,6 +24,25 @@ def positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not an integer of 1 or more")
     return value
+
+
+def threads(text: str) -> int:
+    """Parse a number of threads, as argparse's ``type``."""
+    value = positive(text)
+    if value > MAX_THREADS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not in 1..{MAX_THREADS}")
+    return value
+
+
+def check_folder(path: Path) -> None:
+    """Refuse, before there is anything to write, a folder that can't be one.
+
+    Raises:
+        ValueError: The path, or one above it, is a file.
+    """
+    nearest = next((place for place in (path, *path.parents) if place.exists()), path)
+    if nearest.exists() and not nearest.is_dir():
+        raise ValueError(f"{path}: {nearest} is not a folder; give another to write the files to")
 
 
 def add_export_options(parser: argparse.ArgumentParser) -> None:
@@ -58,13 +81,15 @@ def sizes(arguments: argparse.Namespace, trained: int) -> Sizes:
     """Fill in what the command line leaves open, for a model made for ``trained`` tokens.
 
     Raises:
-        ValueError: The context is longer than the model's, or the chunk than the context.
+        ValueError: The context is longer than the model's or any, or the chunk than the context.
     """
     context = arguments.context or min(CONTEXT, trained)
     if context > trained:
         raise ValueError(
             f"--context is {context}, expected 1..{trained}, what the model was made for"
         )
+    if context > MAX_CONTEXT:
+        raise ValueError(f"--context is {context}, expected 1..{MAX_CONTEXT}")
     chunk = arguments.chunk or min(CHUNK, context)
     if not 2 <= chunk <= context:
         raise ValueError(f"--chunk is {chunk}, expected 2..{context}, the context")

@@ -18,7 +18,8 @@ from gguf.quants import dequantize
 from onnx_iron.dtypes import FLOATS, as_dtype
 from onnx_iron.graph import Weight
 from onnx_iron.models.gguf_config import ROPE_FACTORS, read_config
-from onnx_iron.models.gguf_header import TensorInfo, read_header
+from onnx_iron.models.gguf_header import TensorInfo
+from onnx_iron.models.gguf_parts import read_parts
 from onnx_iron.models.llama import LlamaConfig
 
 # Elements dequantised at once: the float32 intermediates of a block stay in the processor's cache.
@@ -27,6 +28,9 @@ _BLOCK_ELEMENTS = 1 << 17
 
 class GGUFCheckpoint:
     """A Llama model in a GGUF file, mapped into memory and never held as a whole.
+
+    Of a model in several files, give the first; the others (``-00002-of-00003.gguf``) are read from
+    its folder.
 
     Attributes:
         path: The file.
@@ -42,8 +46,8 @@ class GGUFCheckpoint:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._bytes = _map(self.path)
-        header = read_header(self._bytes.data, str(self.path))
+        parts = read_parts(self.path)
+        header, self._data = parts.header, parts.data
         self.metadata: Mapping[str, Any] = MappingProxyType(header.metadata)
         config = read_config(header, str(self.path))
         self._tensors = header.tensors
@@ -91,7 +95,7 @@ class GGUFCheckpoint:
 
     def _load(self, info: TensorInfo, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         *outer, width = info.shape
-        stored = self._bytes[info.offset : info.offset + info.nbytes].reshape(
+        stored = self._data[info.name][info.offset : info.offset + info.nbytes].reshape(
             int(np.prod(outer, dtype=np.int64)), -1
         )
         rows = max(1, _BLOCK_ELEMENTS // width)
@@ -102,17 +106,6 @@ class GGUFCheckpoint:
                 block = stored[first : first + rows]
                 result[first : first + rows] = dequantize(block, info.type)
         return result.reshape(info.shape)
-
-
-def _map(path: Path) -> npt.NDArray[np.uint8]:
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: there is no such file; give the path of a GGUF file")
-    if not path.is_file():
-        raise ValueError(f"{path}: not a file; give the path of a GGUF file")
-    if not path.stat().st_size:
-        raise ValueError(f"{path}: the file is empty, expected a GGUF file; download it again")
-    # As a plain array: slices of a memmap carry its bookkeeping along.
-    return np.asarray(np.memmap(path, np.uint8, mode="r"))
 
 
 def _check_quantization(kind: GGMLQuantizationType, path: Path) -> None:

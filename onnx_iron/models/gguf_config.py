@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,20 +14,57 @@ ARCHITECTURE = "llama"
 # The tensor of what each rotary frequency is divided by, in Llama 3.1 and later.
 ROPE_FACTORS = "rope_freqs.weight"
 
-# Keys that change what a Llama model computes, each with the values that change nothing.
+# Keys that the configuration is made of, and two that only tell how the model was made.
+_READ = frozenset(
+    {
+        "attention.head_count",
+        "attention.head_count_kv",
+        "attention.key_length",
+        "attention.layer_norm_rms_epsilon",
+        "attention.value_length",
+        "block_count",
+        "context_length",
+        "embedding_length",
+        "feed_forward_length",
+        "rope.dimension_count",
+        "rope.freq_base",
+        "rope.scaling.factor",
+        "rope.scaling.finetuned",
+        "rope.scaling.original_context_length",
+        "rope.scaling.type",
+        "vocab_size",
+    }
+)
+# Keys that would change what is computed, each with the values that change nothing. Any other key
+# of the architecture is refused, for nobody knows what it changes.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "expert_count": (0,),
     "attention.causal": (True,),
     "attention.clamp_kqv": (0.0,),
     "attention.max_alibi_bias": (0.0,),
-    "attention.sliding_window": (0,),
     "attention.scale": (0.0,),
+    "attention.sliding_window": (0,),
+    "attn_logit_softcapping": (0.0,),
     "embedding_scale": (0.0, 1.0),
+    "expert_count": (0,),
+    "expert_used_count": (0,),
+    "final_logit_softcapping": (0.0,),
+    "hidden_activation": ("silu",),
     "logit_scale": (0.0, 1.0),
+    "pooling_type": (0,),
     "residual_scale": (0.0, 1.0),
     "rope.scale_linear": (0.0, 1.0),
+    "rope.scaling.alpha": (0.0, 1.0),
+    "rope.scaling.attn_factor": (1.0,),
+    "rope.scaling.yarn_attn_factor": (1.0,),
+    "rope.scaling.yarn_beta_fast": (32.0,),
+    "rope.scaling.yarn_beta_slow": (1.0,),
+    "rope.scaling.yarn_ext_factor": (-1.0, 0.0),
+    "rope.scaling.yarn_log_multiplier": (0.0,),
+    "tensor_data_layout": ("reference", "Meta AI original pth"),
     "use_parallel_residual": (False,),
 }
+# Of every architecture: what the tensors are, and how those that are quantised are stored.
+_GENERAL: dict[str, Any] = {"general.type": "model", "general.quantization_version": 2}
 
 
 def read_config(header: Header, source: str) -> LlamaConfig:
@@ -42,12 +80,7 @@ def read_config(header: Header, source: str) -> LlamaConfig:
         raise keys.error(
             "general.architecture", architecture, f"{ARCHITECTURE!r}; convert a Llama model"
         )
-    for name, neutral in _NEUTRAL.items():
-        value = header.metadata.get(f"{ARCHITECTURE}.{name}", neutral[0])
-        if value not in neutral:
-            raise keys.error(
-                f"{ARCHITECTURE}.{name}", value, f"{neutral[-1]!r}; the Llama graph has no other"
-            )
+    _check_keys(header.metadata, keys)
     hidden, heads = keys.size("embedding_length"), keys.size("attention.head_count")
     kv_heads = keys.size("attention.head_count_kv", heads)
     if heads % kv_heads:
@@ -56,7 +89,12 @@ def read_config(header: Header, source: str) -> LlamaConfig:
         )
     head_dim = keys.size("attention.key_length", hidden // heads)
     if head_dim < 2 or head_dim % 2:
-        raise keys.error("the head size", head_dim, "an even number, for rotary embedding")
+        raise keys.error(
+            f"the head size (by {ARCHITECTURE}.attention.key_length, or embedding_length over "
+            "attention.head_count)",
+            head_dim,
+            "an even number, for rotary embedding",
+        )
     for name in ("attention.value_length", "rope.dimension_count"):
         if keys.size(name, head_dim) != head_dim:
             raise keys.error(
@@ -68,7 +106,11 @@ def read_config(header: Header, source: str) -> LlamaConfig:
     vocabulary = keys.size("vocab_size", embedding.shape[0])
     tokens = header.metadata.get("tokenizer.ggml.tokens", ())
     if isinstance(tokens, list) and len(tokens) > vocabulary:
-        raise keys.error("the number of tokens", len(tokens), f"{vocabulary} at most, as embedded")
+        raise keys.error(
+            "the length of tokenizer.ggml.tokens",
+            len(tokens),
+            f"{vocabulary} at most ({ARCHITECTURE}.vocab_size, or the rows of token_embd.weight)",
+        )
     config = LlamaConfig(
         vocab_size=vocabulary,
         hidden_size=hidden,
@@ -82,10 +124,12 @@ def read_config(header: Header, source: str) -> LlamaConfig:
         rope_interleaved=True,
         tie_embeddings="output.weight" not in tensors,
         context_length=keys.size("context_length"),
-        rope_factors=_linear_factors(header, keys, head_dim),
     )
+    factor = _linear_factor(header, keys)
     _check_tensors(config, tensors, keys)
-    return config
+    # Only now is the head size known to be that of a tensor.
+    factors = None if factor is None else (factor,) * (head_dim // 2)
+    return dataclasses.replace(config, rope_factors=factors)
 
 
 def expected_tensors(config: LlamaConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -152,12 +196,30 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def _linear_factors(header: Header, keys: _Keys, head_dim: int) -> tuple[float, ...] | None:
+def _check_keys(metadata: Mapping[str, Any], keys: _Keys) -> None:
+    """Refuse every key that changes what a Llama model computes and isn't read."""
+    for key, expected in _GENERAL.items():
+        if metadata.get(key, expected) != expected:
+            raise keys.error(key, metadata[key], f"{expected!r}; there is no reader for others")
+    prefix = f"{ARCHITECTURE}."
+    for key, value in metadata.items():
+        name = key.removeprefix(prefix)
+        if name == key or name in _READ:
+            continue
+        if name not in _NEUTRAL:
+            raise keys.error(
+                key, value, "no such key; what it changes in a Llama model isn't implemented"
+            )
+        if value not in _NEUTRAL[name]:
+            raise keys.error(key, value, f"{_NEUTRAL[name][-1]!r}; the Llama graph has no other")
+
+
+def _linear_factor(header: Header, keys: _Keys) -> float | None:
     """What linear scaling divides all rotary frequencies by; None where there is no scaling."""
     prefix = f"{ARCHITECTURE}.rope.scaling"
     kind = header.metadata.get(f"{prefix}.type")
     if kind == "linear":
-        return (keys.positive("rope.scaling.factor"),) * (head_dim // 2)
+        return keys.positive("rope.scaling.factor")
     if kind not in (None, "none"):
         raise keys.error(f"{prefix}.type", kind, "'none' or 'linear'; no other is implemented")
     factor = header.metadata.get(f"{prefix}.factor", 1.0)

@@ -1,7 +1,7 @@
 """What stands before the tensor data of a GGUF file: its metadata, and where each tensor is.
 
-The file is untrusted: every count, length and offset is held against the size of the file before
-anything of that size is read or allocated.
+The file is untrusted: every count, length and offset is held against the size of the file, and
+against what a header may take, before anything of that size is read or allocated.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 MAX_DIMENSIONS = 4
-DEFAULT_ALIGNMENT = 32
+DEFAULT_ALIGNMENT, MAX_ALIGNMENT = 32, 1 << 16
 
 _STRING, _ARRAY = 8, 9
 _SCALARS = {
@@ -33,6 +33,9 @@ _SCALARS = {
     11: "q",
     12: "d",
 }
+# Far above any model's; together they bound the objects that a header is turned into.
+MAX_HEADER_BYTES = 64 << 20
+MAX_KEYS, MAX_TENSORS = 1 << 16, 1 << 16
 # The fewest bytes that a key with its value, and a tensor's description, can take.
 _LEAST_ENTRY, _LEAST_TENSOR = 13, 24
 
@@ -76,8 +79,8 @@ def read_header(buffer: memoryview, source: str) -> Header:
             f"version is {version}{order}, expected 2 or 3 in little-endian order; convert the "
             "model again with a current converter"
         )
-    tensor_count = cursor.count("Q", _LEAST_TENSOR, "the number of tensors")
-    entry_count = cursor.count("Q", _LEAST_ENTRY, "the number of metadata keys")
+    tensor_count = cursor.count("Q", _LEAST_TENSOR, "the number of tensors", MAX_TENSORS)
+    entry_count = cursor.count("Q", _LEAST_ENTRY, "the number of metadata keys", MAX_KEYS)
 
     metadata: dict[str, Any] = {}
     for _ in range(entry_count):
@@ -115,6 +118,11 @@ class _Cursor:
                 f"{what} needs {size} bytes at byte {at}, and {max(left, 0)} are left; the file "
                 "is cut short or damaged, download it again"
             )
+        if at + size > MAX_HEADER_BYTES:
+            raise self.error(
+                f"{what} needs {size} bytes at byte {at}, expected a header of {MAX_HEADER_BYTES} "
+                "bytes at most; the file is damaged"
+            )
         self.position += size
         return at
 
@@ -122,7 +130,7 @@ class _Cursor:
         at = self.advance(struct.calcsize(f"<{form}"), what)
         return struct.unpack_from(f"<{form}", self.buffer, at)[0]
 
-    def count(self, form: str, least: int, what: str) -> int:
+    def count(self, form: str, least: int, what: str, limit: int | None = None) -> int:
         """Read how many items follow, each of them at least ``least`` bytes."""
         count = int(self.scalar(form, what))
         most = (len(self.buffer) - self.position) // least
@@ -131,6 +139,8 @@ class _Cursor:
                 f"{what} is {count}, and the rest of the file has room for {most} at most; the "
                 "file is cut short or damaged, download it again"
             )
+        if limit is not None and count > limit:
+            raise self.error(f"{what} is {count}, expected {limit} at most; the file is damaged")
         return count
 
     def string(self, what: str) -> str:
@@ -165,8 +175,10 @@ class _Cursor:
 
 def _alignment(metadata: dict[str, Any], cursor: _Cursor) -> int:
     value = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
-    if type(value) is not int or value < 1 or value & (value - 1):
-        raise cursor.error(f"general.alignment is {value!r}, expected a power of two")
+    if type(value) is not int or not 1 <= value <= MAX_ALIGNMENT or value & (value - 1):
+        raise cursor.error(
+            f"general.alignment is {value!r}, expected a power of two, {MAX_ALIGNMENT} at most"
+        )
     return value
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-import tokenizers
-from tokenizers import AddedToken
-
+from onnx_iron.models.special_tokens import SpecialTokens
 from onnx_iron.models.tokenizer_kinds import byte_level, sentencepiece
 from onnx_iron.models.vocabulary import BYTE, CONTROL, UNKNOWN, USER_DEFINED, Vocabulary
 
@@ -34,6 +33,7 @@ class Tokenizer:
     Attributes:
         bos_id: The id that begins a text, or None.
         eos_ids: The ids that end an answer.
+        control_tokens: The ids of the tokens that a model's maker puts between texts, by spelling.
         adds_bos: Whether a text that isn't a chat begins with ``bos_id``.
 
     Raises:
@@ -50,15 +50,17 @@ class Tokenizer:
                 f"{' or '.join(repr(name) for name in _BUILDERS)}; use a model with one of these"
             )
         built = builder(vocabulary)
-        self._tokenizer: tokenizers.Tokenizer = built.tokenizer
+        self._encode = built.encode
         self._strips_space = built.strips_space
+        self._strips_spaces = built.strips_spaces
         self._control = vocabulary.of_type(CONTROL) | vocabulary.of_type(UNKNOWN)
         user_defined = vocabulary.of_type(USER_DEFINED)
-        for indices, special in ((self._control, True), (user_defined, False)):
-            whole = [vocabulary.tokens[index] for index in sorted(indices)]
-            self._tokenizer.add_tokens(
-                [AddedToken(token, special=special, normalized=False) for token in whole if token]
-            )
+        self.control_tokens: Mapping[str, int] = MappingProxyType(
+            {vocabulary.tokens[index]: index for index in sorted(self._control)}
+        )
+        parts = {vocabulary.tokens[index]: index for index in user_defined}
+        self._parts = SpecialTokens(parts)
+        self._specials = SpecialTokens(parts | dict(self.control_tokens))
         as_spelled = self._control | user_defined
         self._bytes = [
             token.encode() if index in as_spelled else built.spell(token)
@@ -87,16 +89,17 @@ class Tokenizer:
         """The token with that id, as the file spells it."""
         return self._tokens[self._checked(index)]
 
-    def encode(self, text: str, *, add_bos: bool = False) -> list[int]:
-        """Return the ids of ``text``, in which the names of special tokens stand for them.
+    def encode(self, text: str, *, add_bos: bool = False, special: bool = True) -> list[int]:
+        """Return the ids of ``text``, in which the names of control tokens stand for them.
 
-        ``add_bos`` puts ``bos_id`` first where the model wants one (``adds_bos``). A lone
-        surrogate, which no UTF-8 text holds, becomes U+FFFD.
+        Pass ``special=False`` for what users type or files hold: there, the name of a control
+        token is a text like any other. ``add_bos`` puts ``bos_id`` first where the model wants one
+        (``adds_bos``). A lone surrogate, which no UTF-8 text holds, becomes U+FFFD.
         """
         whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        ids = list(self._tokenizer.encode(whole, add_special_tokens=False).ids)
-        if add_bos and self.adds_bos and self.bos_id is not None:
-            ids.insert(0, self.bos_id)
+        ids = [self.bos_id] if add_bos and self.adds_bos and self.bos_id is not None else []
+        for piece in (self._specials if special else self._parts).split(whole):
+            ids += [piece] if isinstance(piece, int) else self._encode(piece)
         return ids
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
@@ -140,8 +143,8 @@ class StreamDecoder:
         text = self._decoder.decode(self._tokenizer._piece(int(index), self._skip_special))
         if text and self._strips_space:
             # SentencePiece puts a space before a text, which isn't part of it.
-            self._strips_space = False
-            return text.removeprefix(" ")
+            text = text.removeprefix(" ")
+            self._strips_space = self._tokenizer._strips_spaces and not text
         return text
 
     def finish(self) -> str:

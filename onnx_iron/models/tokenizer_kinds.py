@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import tokenizers
 from tokenizers import Regex, models, pre_tokenizers
 
-from onnx_iron.models.vocabulary import NORMAL, UNKNOWN, USER_DEFINED, Vocabulary
+from onnx_iron.models.sentencepiece_bpe import SentencePieceBPE
+from onnx_iron.models.vocabulary import BYTE, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, Vocabulary
 
 _LLAMA3_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
@@ -68,14 +69,17 @@ class Built:
     """A tokenizer without its special tokens, and how its tokens are spelled.
 
     Attributes:
+        encode: The ids of a text in which nothing is special.
         spell: The bytes that an ordinary token stands for.
         strips_space: Whether decoded text loses its first space.
+        strips_spaces: Whether further tokens at its beginning that are a space go too.
         adds_bos: Whether a text begins with bos where the file doesn't say.
     """
 
-    tokenizer: tokenizers.Tokenizer
+    encode: Callable[[str], list[int]]
     spell: Callable[[str], bytes]
     strips_space: bool
+    strips_spaces: bool
     adds_bos: bool
 
 
@@ -91,6 +95,8 @@ def byte_level(vocabulary: Vocabulary) -> Built:
             f"{', '.join(_PRE_TOKENIZERS)}; text would be cut in the wrong places with another, so "
             "convert the model with a converter that names one of these"
         )
+    for name in ("add_space_prefix", "remove_extra_whitespaces"):
+        vocabulary.expect(name, False)
     tokenizer = tokenizers.Tokenizer(
         models.BPE(vocabulary.ids, vocabulary.merges(), ignore_merges=kind.whole_words)
     )
@@ -106,49 +112,38 @@ def byte_level(vocabulary: Vocabulary) -> Built:
         values = [alphabet.get(character) for character in token]
         return token.encode() if None in values else bytes(v for v in values if v is not None)
 
-    return Built(tokenizer, spell, strips_space=False, adds_bos=kind.adds_bos)
+    def encode(text: str) -> list[int]:
+        return list(tokenizer.encode(text, add_special_tokens=False).ids)
+
+    return Built(encode, spell, strips_space=False, strips_spaces=False, adds_bos=kind.adds_bos)
 
 
 def sentencepiece(vocabulary: Vocabulary) -> Built:
     """SentencePiece's BPE: scores order the merges, and bytes stand in for unknown characters."""
-    pairs = vocabulary.merges() if vocabulary.has_merges else _merges_by_score(vocabulary)
     unknown = vocabulary.token_id("unknown_token_id")
     if unknown is None:
         unknown = min(vocabulary.of_type(UNKNOWN), default=None)
-    tokenizer = tokenizers.Tokenizer(
-        models.BPE(
-            vocabulary.ids,
-            pairs,
-            unk_token=None if unknown is None else vocabulary.tokens[unknown],
-            fuse_unk=True,
-            byte_fallback=True,
-        )
-    )
+    unused = vocabulary.of_type(UNUSED)
+    mergeable = vocabulary.of_type(NORMAL) | vocabulary.of_type(USER_DEFINED) | unused
+    tokens, scores = vocabulary.tokens, vocabulary.scores()
     prefix = vocabulary.flag("add_space_prefix", True)
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(
-        prepend_scheme="first" if prefix else "never", split=False
+    collapses = vocabulary.flag("remove_extra_whitespaces", False)
+    bpe = SentencePieceBPE(
+        scores={tokens[index]: scores[index] for index in mergeable},
+        ids={tokens[index]: index for index in mergeable},
+        unused=frozenset(tokens[index] for index in unused),
+        bytes={vocabulary.byte(index)[0]: index for index in vocabulary.of_type(BYTE)},
+        unknown=unknown,
+        adds_space=prefix,
+        collapses_spaces=collapses,
     )
     return Built(
-        tokenizer,
+        bpe.encode,
         lambda token: token.replace("▁", " ").encode(),
-        strips_space=prefix,
+        strips_space=prefix or collapses,
+        strips_spaces=collapses,
         adds_bos=True,
     )
-
-
-def _merges_by_score(vocabulary: Vocabulary) -> list[tuple[str, str]]:
-    """Every way to make a token of two others; the token with the highest score goes first."""
-    ranked = []
-    scores = vocabulary.scores()
-    for token, index in vocabulary.ids.items():
-        if vocabulary.types[index] not in (NORMAL, USER_DEFINED):
-            continue
-        for cut in range(len(token) - 1, 0, -1):
-            left, right = token[:cut], token[cut:]
-            if left in vocabulary.ids and right in vocabulary.ids:
-                ranked.append((-scores[index], -cut, cut - len(token), left, right))
-    ranked.sort(key=lambda entry: entry[:3])
-    return [(left, right) for *_, left, right in ranked]
 
 
 def _byte_alphabet() -> dict[str, int]:

@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
+
+# Keys that a tokenizer is made of.
+_READ = {"model", "pre", "tokens", "token_type", "merges", "scores", "add_bos_token"}
+_READ |= {"add_space_prefix", "remove_extra_whitespaces"}
+_READ |= {f"{name}_token_id" for name in ("bos", "eos", "eot", "eom", "unknown", "padding")}
+# Keys that encoding has no use for.
+_IDLE = {f"fim_{name}_token_id" for name in ("pre", "suf", "mid", "pad", "rep", "sep")}
+_IDLE |= {f"{name}_token_id" for name in ("seperator", "separator", "cls", "mask")}
+_IDLE |= {f"{name}_token_id" for name in ("prefix", "suffix", "middle")}
+_IDLE |= {"token_type_count"}
+# Keys that would change the ids, each with the value that changes nothing.
+_NEUTRAL: dict[str, Any] = {
+    "add_eos_token": False,
+    "add_sep_token": False,
+    "escape_whitespaces": True,
+    "normalizer.lowercase": False,
+    "normalizer.strip_accents": False,
+    "precompiled_charsmap": [],
+    "suppress_tokens": [],
+}
+_PREFIX = "tokenizer.ggml."
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 
@@ -15,6 +37,16 @@ class Vocabulary:
     def __init__(self, metadata: Mapping[str, Any], source: str) -> None:
         self._metadata = metadata
         self._source = source
+        for key in metadata:
+            name = key.removeprefix(_PREFIX)
+            if name == key or name in _READ | _IDLE:
+                continue
+            if name not in _NEUTRAL:
+                raise self.error(
+                    f"metadata key {key!r} is not known, expected none that may change the ids; "
+                    "use another model"
+                )
+            self.expect(name, _NEUTRAL[name])
         self.model: str = self._get("model", str)
         self.tokens: list[str] = self._list("tokens", str)
         self.ids = {token: index for index, token in enumerate(self.tokens)}
@@ -26,10 +58,23 @@ class Vocabulary:
         self.types: list[int] = self.list_for_tokens("token_type", int, [NORMAL] * len(self.tokens))
         self._by_type: dict[int, set[int]] = {}
         for index, kind in enumerate(self.types):
+            if not NORMAL <= kind <= BYTE:
+                raise self.error(
+                    f"tokenizer.ggml.token_type[{index}] is {kind}, expected {NORMAL}..{BYTE}"
+                )
             self._by_type.setdefault(kind, set()).add(index)
 
     def error(self, text: str) -> ValueError:
         return ValueError(f"{self._source}: {text}")
+
+    def expect(self, name: str, neutral: Any) -> None:
+        """Refuse a key with another value than the one that changes nothing."""
+        value = self._metadata.get(f"{_PREFIX}{name}", neutral)
+        if value != neutral:
+            raise self.error(
+                f"{_PREFIX}{name} is {repr(value)[:80]}, expected {neutral!r}; no other is "
+                "implemented"
+            )
 
     def of_type(self, kind: int) -> frozenset[int]:
         """The ids of the tokens of a type."""
@@ -78,12 +123,11 @@ class Vocabulary:
             pairs.append((left, right))
         return pairs
 
-    @property
-    def has_merges(self) -> bool:
-        return "tokenizer.ggml.merges" in self._metadata
-
     def scores(self) -> list[float]:
         scores: list[float] = self.list_for_tokens("scores", float, None)
+        for index, score in enumerate(scores):
+            if math.isnan(score):
+                raise self.error(f"tokenizer.ggml.scores[{index}] is nan, expected a number")
         return scores
 
     def list_for_tokens(self, name: str, kind: type, default: list[Any] | None) -> list[Any]:
@@ -92,7 +136,7 @@ class Vocabulary:
         if len(values) != len(self.tokens):
             raise self.error(
                 f"tokenizer.ggml.{name} has {len(values)} entries, expected {len(self.tokens)}, "
-                "one for each token"
+                "one for each of tokenizer.ggml.tokens"
             )
         return values
 

@@ -147,8 +147,14 @@ class Attention(Op):
         kv_rows: int | None = None,
     ) -> Array:
         weights = self._weights(query, key, position, kv_rows)[0]
-        shared = query.shape[1] // key.shape[1]
-        return np.asarray(np.einsum("hts,shd->thd", weights, np.repeat(value, shared, axis=1)))
+        values = np.repeat(value, query.shape[1] // key.shape[1], axis=1)
+        # A key that a row does not see counts for nothing, also where its value is not finite.
+        seen = self._limits(len(query), len(key), position, kv_rows)
+        rows = [
+            np.einsum("hs,shd->hd", weights[:, t, :last], values[:last])
+            for t, last in enumerate(seen)
+        ]
+        return np.stack(rows)
 
     def magnitude(
         self,
@@ -160,22 +166,27 @@ class Attention(Op):
     ) -> Array:
         # A score that is off by d makes each weight off by as much as d, of all that is summed.
         terms = self._weights(np.abs(query), np.abs(key), position, kv_rows)[1]
-        least = np.where(np.isfinite(terms), terms, 0).max(-1).T[:, :, None]
-        return np.asarray(self.oracle(query, key, np.abs(value), position, kv_rows) * (1 + least))
+        largest = np.where(np.isfinite(terms), np.abs(terms), 0).max(-1).T[:, :, None]
+        return np.asarray(self.oracle(query, key, np.abs(value), position, kv_rows) * (1 + largest))
+
+    def _limits(self, T: int, S: int, position: int | None, kv_rows: int | None) -> Array:  # noqa: N803
+        """How many keys each row sees."""
+        last = np.arange(1, T + 1) + (position or 0) if self.is_causal else np.full(T, S)
+        return np.minimum(last, S if kv_rows is None else kv_rows)
 
     def _weights(
         self, query: Array, key: Array, position: int | None, kv_rows: int | None
     ) -> tuple[Array, Array]:
-        """Softmax weights and scores (H, T, S), float64."""
+        """Softmax weights and scores (H, T, S), float64; scores that are not seen are -inf."""
         from scipy.special import softmax as exact
 
         (T, H, D), S = query.shape, len(key)  # noqa: N806
         keys = np.repeat(key, H // key.shape[1], axis=1)
         scale = 1 / math.sqrt(D) if self.scale is None else self.scale
         scores = np.einsum("thd,shd->hts", query, keys) * scale
-        last = np.arange(T) + (position or 0) if self.is_causal else np.full(T, S)
-        seen = np.arange(S) <= np.minimum(last, (kv_rows or S) - 1)[:, None]
-        return np.asarray(exact(np.where(seen, scores, -np.inf), axis=-1)), scores
+        seen = np.arange(S) < self._limits(T, S, position, kv_rows)[:, None]
+        scores = np.where(seen, scores, -np.inf)
+        return np.asarray(exact(scores, axis=-1)), scores
 
     def body(
         self,
@@ -227,6 +238,8 @@ class Attention(Op):
         position: str | None = None,
         kv_rows: str | None = None,
     ) -> str:
+        if self.scale is not None and self.scale <= 0:  # onnxruntime's Attention refuses it
+            return self.body(g, query, key, value, position, kv_rows)
         q, k, v = (
             g.op("Unsqueeze", g.op("Transpose", g.widen(x), perm=[1, 0, 2]), g.ints(0))
             for x in (query, key, value)

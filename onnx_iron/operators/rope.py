@@ -72,11 +72,11 @@ class RoPE(Op):
 
     def oracle(self, x: Array, angles: Array) -> Array:
         turned = np.repeat(angles, x.shape[0] // angles.shape[0], axis=0)
-        turn = turned[:, 0::2] + 1j * turned[:, 1::2]
+        turn = _complex(turned[:, 0::2], turned[:, 1::2])
         if self.interleaved:
-            y = (x[:, 0::2] + 1j * x[:, 1::2]) * turn
+            y = _complex(x[:, 0::2], x[:, 1::2]) * turn
             return np.stack([y.real, y.imag], -1).reshape(x.shape)
-        y = (x[:, : x.shape[1] // 2] + 1j * x[:, x.shape[1] // 2 :]) * turn
+        y = _complex(x[:, : x.shape[1] // 2], x[:, x.shape[1] // 2 :]) * turn
         return np.concatenate([y.real, y.imag], -1)
 
     def magnitude(self, x: Array, angles: Array) -> Array:
@@ -127,3 +127,10 @@ class RoPE(Op):
         x = shapes[0]
         assert x is not None
         return f"d{x[1]}"
+
+
+def _complex(real: Array, imaginary: Array) -> Array:
+    """Complex numbers; ``1j * inf`` would have NaN for its real part."""
+    made = np.empty(real.shape, np.complex128)
+    made.real, made.imag = real, imaginary
+    return made

@@ -20,7 +20,8 @@ class SiLU(Op):
     elementwise = True
     flops_each = 4
     standard_opset = 24
-    tolerance = Tolerance(4, 1, "exp is approximated")
+    # The worst seen is 1 and 1.
+    tolerance = Tolerance(2, 1, "exp is approximated")
     cases = (Case({"x": (4, 64)}), Case({"x": (37,)}), Case({"x": (2, 3, 5)}))
 
     def reference(self, x: Array) -> Array:
@@ -30,6 +31,9 @@ class SiLU(Op):
         from scipy.special import expit
 
         return np.asarray(x * expit(x))
+
+    def magnitude(self, x: Array) -> Array:
+        return np.abs(x)  # of which a sigmoid with an absolute error takes a part
 
     def body(self, g: Body, x: str) -> str:
         return g.narrow_like(silu_body(g, g.widen(x)), x)

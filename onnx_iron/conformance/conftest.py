@@ -1,0 +1,65 @@
+"""Options of ``pytest --pyargs onnx_iron.conformance``: which implementation is held to the cases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onnx_iron.conformance.implementations import implementations
+from onnx_iron.conformance.implementations.base import Implementation
+from onnx_iron.conformance.implementations.sessions import provider
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """As ``onnx-iron conformance`` has them."""
+    group = parser.getgroup("onnx-iron conformance")
+    group.addoption("--ep-library", type=Path, help="a plug-in execution provider's library")
+    group.addoption("--ep-name", help="the provider's name, in that library or in onnxruntime")
+    group.addoption(
+        "--ep-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the provider; may be given again",
+    )
+    group.addoption(
+        "--iron-implementation",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="without a provider: the implementations whose name holds TEXT (default: all)",
+    )
+
+
+def chosen(config: pytest.Config) -> list[Implementation]:
+    """The implementations that the options name.
+
+    Raises:
+        pytest.UsageError: there are none, or an option is incomplete.
+    """
+    name, library = config.getoption("--ep-name"), config.getoption("--ep-library")
+    pairs = [text.partition("=") for text in config.getoption("--ep-option")]
+    if library is not None and name is None:
+        raise pytest.UsageError("--ep-library needs --ep-name, the provider in it")
+    if name is not None:
+        try:
+            return list(provider(name, {key: value for key, _, value in pairs}, library))
+        except ValueError as error:
+            raise pytest.UsageError(str(error)) from None
+    texts = config.getoption("--iron-implementation")
+    every = list(implementations())
+    taken = [i for i in every if not texts or any(text in i.name for text in texts)]
+    if not taken:
+        names = "; ".join(i.name for i in every)
+        raise pytest.UsageError(f"no implementation's name holds {texts}; there are: {names}")
+    return taken
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test for each case on each implementation."""
+    from onnx_iron.conformance import cases
+
+    if {"case", "implementation"} <= set(metafunc.fixturenames):
+        metafunc.parametrize("implementation", chosen(metafunc.config), ids=lambda i: i.name)
+        metafunc.parametrize("case", list(cases()), ids=lambda case: case.name)

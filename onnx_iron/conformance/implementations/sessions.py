@@ -1,0 +1,219 @@
+"""Implementations that are an onnxruntime session: stock, ours, and anybody's."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from onnx_iron.conformance.case import Case
+from onnx_iron.conformance.implementations.base import Declined, Difference, Results
+from onnx_iron.conformance.implementations.exported import (
+    Exported,
+    bind,
+    exported,
+    poisoned,
+    read_states,
+)
+from onnx_iron.conformance.implementations.known import ACTIVATIONS, MASKED
+
+CPU = "CPUExecutionProvider"
+RECORD = "session.record_ep_graph_assignment_info"
+
+
+@dataclass(frozen=True)
+class SessionImplementation:
+    """A session of onnxruntime with some provider, on one thread.
+
+    Attributes:
+        name: the report's column.
+        provider: its name in onnxruntime.
+        options: the provider's.
+        dialect: "iron" for our operators with their function bodies, "standard" for onnx's own.
+        library: a plug-in provider's library, which is registered first.
+        in_place: which states are updated in their own buffers: none of them, all, or every other.
+        bodies: keep the function bodies; without them only a runtime that has the operators runs.
+        custom_ops: gives the path of a library of custom ops.
+        prepare: called before each session.
+        arguments: what selects it on the command line, where its name does not.
+        differences: what the provider is known to do otherwise.
+    """
+
+    name: str
+    provider: str = CPU
+    options: Mapping[str, str] = field(default_factory=dict)
+    dialect: str = "iron"
+    library: Path | None = None
+    in_place: str = "none"
+    bodies: bool = True
+    custom_ops: Callable[[], str] | None = None
+    prepare: Callable[[], None] | None = None
+    arguments: str = ""
+    differences: Sequence[Difference] = ()
+
+    def run(self, case: Case) -> Results:
+        if self.in_place != "none" and not case.trace.states:
+            raise Declined("it has no states to update in place")
+        model = exported(case, self.dialect)
+        if not self.bodies:
+            model = dataclasses.replace(model, model=_without_functions(model.model))
+        session = self._session(model.model)
+        if self.provider != CPU:
+            _claimed(session, self.provider, model.model)
+        return _run(case, model, session, self.in_place)
+
+    def _session(self, model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+        if self.prepare is not None:
+            self.prepare()
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 4
+        options.add_session_config_entry(RECORD, "1")
+        if self.custom_ops is not None:
+            options.register_custom_ops_library(self.custom_ops())
+        source = model.SerializeToString()
+        if self.provider == CPU:
+            return onnxruntime.InferenceSession(source, options, providers=[CPU])
+        if self.library is not None and self.provider not in _plugged_in():
+            onnxruntime.register_execution_provider_library(self.name, str(self.library.resolve()))
+        devices = [d for d in onnxruntime.get_ep_devices() if d.ep_name == self.provider]
+        if devices:
+            options.add_provider_for_devices(devices[:1], dict(self.options))
+            return onnxruntime.InferenceSession(source, options)
+        return onnxruntime.InferenceSession(
+            source, options, providers=[(self.provider, dict(self.options)), CPU]
+        )
+
+
+def _without_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    del bare.functions[:]
+    return bare
+
+
+def _plugged_in() -> set[str]:
+    return {device.ep_name for device in onnxruntime.get_ep_devices()}
+
+
+def _claimed(session: onnxruntime.InferenceSession, provider: str, model: onnx.ModelProto) -> None:
+    """Make sure that the provider runs something of the model.
+
+    Raises:
+        Declined: it left every node to onnxruntime.
+    """
+    if not model.graph.node:
+        return
+    assigned = session.get_provider_graph_assignment_info()
+    if not any(subgraph.ep_name == provider for subgraph in assigned):
+        raise Declined(f"{provider} takes none of its nodes")
+
+
+def _run(
+    case: Case, model: Exported, session: onnxruntime.InferenceSession, in_place: str
+) -> Results:
+    kept = model.empty_states()
+    given = {i.name for i in session.get_inputs()}
+    results = []
+    for call in case.calls:
+        arrays = {n: np.asarray(a, order="C") for n, a in model.feeds(call).items()} | kept
+        outputs = {name: poisoned(*spec) for name, spec in model.outputs.items()}
+        for number, (past, present) in enumerate(model.states.items()):
+            shares = in_place == "all" or (in_place == "mixed" and number % 2 == 0)
+            if shares and present is not None:
+                outputs[present] = kept[past]
+        binding = session.io_binding()
+        for name in arrays.keys() & given:
+            bind(binding, "input", name, arrays[name])
+        for name, array in outputs.items():
+            bind(binding, "output", name, array)
+        session.run_with_iobinding(binding)
+        kept |= {past: outputs[p] for past, p in model.states.items() if p is not None}
+        made = {**read_states(kept), **outputs}
+        results.append({name: array.copy() for name, array in made.items()})
+    return results
+
+
+def stock() -> Sequence[SessionImplementation]:
+    """Plain onnxruntime of this environment: our function bodies, and standard operators."""
+    version, known = onnxruntime.__version__, (MASKED, *ACTIVATIONS)
+    return (
+        SessionImplementation(f"function bodies, onnxruntime {version}", differences=known),
+        SessionImplementation(
+            f"standard dialect, onnxruntime {version}", dialect="standard", differences=known
+        ),
+    )
+
+
+def provider(
+    name: str, options: Mapping[str, str], library: Path | None = None
+) -> Sequence[SessionImplementation]:
+    """Anybody's provider, on the function bodies; nodes that it leaves run on onnxruntime's own.
+
+    Args:
+        library: a plug-in provider's.
+
+    Raises:
+        ValueError: onnxruntime knows no provider of that name, and no library is given.
+    """
+    from onnx_iron.provider import get_ep_name, register
+
+    ours = library is None and name == get_ep_name()
+    if ours:
+        register()
+    known = {*onnxruntime.get_available_providers(), *_plugged_in()}
+    if library is None and name not in known:
+        raise ValueError(
+            f"onnxruntime knows no provider {name!r} here; there are {', '.join(sorted(known))}; "
+            "--library and --ep-name take a plug-in's"
+        )
+    if name == CPU:
+        return stock()
+    arguments = [f"--provider {name}"] if library is None else []
+    arguments += [f"--library {library} --ep-name {name}"] if library is not None else []
+    arguments += [f"--provider-option {option}={value}" for option, value in options.items()]
+    return (
+        SessionImplementation(
+            name,
+            provider=name,
+            options=options,
+            library=library,
+            prepare=register if ours else None,
+            arguments=" ".join(arguments),
+            differences=() if ours else (MASKED, *ACTIVATIONS),
+        ),
+    )
+
+
+def custom_ops() -> SessionImplementation:
+    """Our kernels as onnxruntime's custom ops, without the function bodies."""
+    from onnx_iron.provider import get_library_path
+
+    return SessionImplementation("custom ops", bodies=False, custom_ops=get_library_path)
+
+
+def iron(where: str) -> Sequence[SessionImplementation]:
+    """Our provider on the NPU, or on the CPU whose path is named, with states apart, in place, and
+    both.
+    """
+    from onnx_iron.provider import get_ep_name, register
+
+    return tuple(
+        SessionImplementation(
+            f"{get_ep_name()}, {where}{label}",
+            provider=get_ep_name(),
+            options={"device": "npu" if where == "npu" else "cpu"},
+            in_place=in_place,
+            prepare=register,
+        )
+        for in_place, label in (
+            ("none", ""),
+            ("all", ", states in place"),
+            ("mixed", ", every other state in place"),
+        )
+    )

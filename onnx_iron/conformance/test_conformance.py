@@ -1,0 +1,18 @@
+"""The cases as tests: ``pytest --pyargs onnx_iron.conformance --ep-library FILE --ep-name NAME``."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnx_iron.conformance.case import Case
+from onnx_iron.conformance.implementations.base import Implementation
+from onnx_iron.conformance.runner import Status, judge
+
+
+def test_the_implementation_computes_what_the_model_means(
+    case: Case, implementation: Implementation
+) -> None:
+    outcome = judge(case, implementation)
+    if outcome.status is Status.DECLINED:
+        pytest.skip(outcome.detail)
+    assert outcome.status is Status.PASSED, outcome.detail
