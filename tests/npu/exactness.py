@@ -19,6 +19,12 @@ Report = Callable[[str, object], None]
 # Where the cores do worse than the operator's own tolerance has it.
 CORES = {
     "Div": Tolerance(0, 1, "a float32 product with a reciprocal, each inexact"),
+    "Attention": Tolerance(
+        0,
+        1,
+        "exp and the sums are made of bfloat16 limbs' products, and scaled anew at each tile",
+        of_magnitude=2**-18,
+    ),
 }
 
 
