@@ -33,7 +33,10 @@ PACKAGES = (
     *("python3", "python3-venv", "python3-xrt"),
     *("libxrt2", "libxrt-npu2", "libxrt-utils", "libxrt-utils-npu"),
 )
-WHEELS = ("gguf", "hypothesis", "ml_dtypes", "numpy", "onnx", "onnxruntime", "pytest", "rich")
+WHEELS = (
+    *("gguf", "hypothesis", "ml_dtypes", "numpy", "onnx"),
+    *("onnxruntime", "pytest", "rich", "scipy"),
+)
 
 SKIPPED = 77
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -7,7 +7,11 @@ import json
 import os
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
+
+from onnx_iron.kernels.aie.build import Generation
+from onnx_iron.kernels.aie.library import KernelLibrary, load
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -57,3 +61,15 @@ def driver(target: str) -> Iterator[Driver]:
     yield made
     for name in FAULTS:
         made.fault(name, times=0)
+
+
+@pytest.fixture(params=list(Generation))
+def kernels(request: pytest.FixtureRequest) -> KernelLibrary:
+    """The AIE kernels, compiled for the host as each generation's cores have them."""
+    return load(request.param)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Numbers, the same in every run."""
+    return np.random.default_rng(7)
