@@ -63,7 +63,9 @@ def read_options(given: Mapping[str, str]) -> Options:
         _check("unknown option", name, (*CHOICES, TIMEOUT, CACHE))
         if name in CHOICES:
             _check(f"option {name!r} is", value, CHOICES[name])
-    timeout_ms = _number(given, TIMEOUT, TIMEOUT_MS, _MOST_MS, "milliseconds", " (0 waits for ever)")
+    timeout_ms = _number(
+        given, TIMEOUT, TIMEOUT_MS, _MOST_MS, "milliseconds", " (0 waits for ever)"
+    )
     cache_bytes = _number(given, CACHE, CACHE_BYTES, _MOST_BYTES, "bytes")
     device = given.get("device", "auto")
     # Of "auto" the placement report says what runs where; only "npu" asks for the NPU alone.

@@ -1,4 +1,4 @@
-"""Options of ``pytest --pyargs onnx_iron.conformance``: which implementation is held to the cases."""
+"""Options of ``pytest --pyargs onnx_iron.conformance``: what is held to the cases."""
 
 from __future__ import annotations
 
