@@ -147,6 +147,7 @@ def test_vectors_are_backend_tests_that_onnxs_evaluator_passes(tmp_path: Path) -
 
 def test_the_package_holds_its_own_tests_for_a_providers_ci(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs"]
+    command += ["-p", "onnx_iron.pytest_options"]  # which an installed package brings by itself
     command += ["onnx_iron.conformance", "--ep-name", "CPUExecutionProvider", "-k", "RoPE"]
     done = subprocess.run(
         command,

@@ -116,7 +116,8 @@ def _cell(outcomes: Sequence[Outcome]) -> str:
     part = f"{share:.0%}" if share < 100 else "&gt; 10000%"
     error = f"{worst}" if worst < 10**6 else f"{worst:.0e}"
     left = f"{len(outcomes) - len(run)} declined"
-    return f'<td class="{kind}" title="{left}">{passed}/{len(run)}<small>{error} &middot; {part}</small></td>'
+    inside = f"{passed}/{len(run)}<small>{error} &middot; {part}</small>"
+    return f'<td class="{kind}" title="{left}">{inside}</td>'
 
 
 def _failures(failed: Sequence[Outcome]) -> str:
