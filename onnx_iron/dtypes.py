@@ -22,8 +22,8 @@ INDICES = (INT32, INT64)
 NUMBERS: dict[DType, int] = {FLOAT32: 1, INT32: 6, INT64: 7, BOOL: 9, BFLOAT16: 16}
 DTYPES: dict[int, DType] = {number: dtype for dtype, number in NUMBERS.items()}
 
-# What a graph's tensors may be: a bool comes out of no operator of ours.
-_GRAPH = (FLOAT32, BFLOAT16, INT32, INT64)
+# What a graph's tensors may be; integers and bools are moved and index, and nothing else.
+_GRAPH = (FLOAT32, BFLOAT16, INT32, INT64, BOOL)
 
 
 class Spec(NamedTuple):
@@ -53,7 +53,7 @@ def as_dtype(value: Any) -> DType:
     """The graph's dtype for a numpy dtype, a scalar type or a name such as ``"bfloat16"``.
 
     Raises:
-        TypeError: ``value`` names none of float32, bfloat16, int32 and int64.
+        TypeError: ``value`` names none of float32, bfloat16, int32, int64 and bool.
     """
     dtype: DType | None
     try:

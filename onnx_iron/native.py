@@ -93,10 +93,14 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "set_planner": (None, (Planner,)),
     "request_fail": (None, (c_void_p, c_char_p)),
     "request_answered": (None, (c_void_p,)),
+    "request_program_cache": (None, (c_void_p, c_size_t)),
     "request_claim": (None, (c_void_p, POINTER(c_size_t), c_size_t)),
     "program_output": (c_bool, (c_void_p, c_size_t, c_int32, c_int32, _SHAPE)),
     "program_constant": (c_int32, (c_void_p, c_void_p, c_size_t)),
-    "program_value": (c_int32, (c_void_p, c_int32, c_int32, _SHAPE, c_int32, c_size_t, c_size_t)),
+    "program_value": (
+        c_int32,
+        (c_void_p, c_char_p, c_int32, c_int32, _SHAPE, c_int32, c_size_t, c_size_t),
+    ),
     "program_step": (
         c_bool,
         (c_void_p, c_char_p, c_char_p, _NUMBERS, c_size_t, _NUMBERS, c_size_t, *_ATTRIBUTES),
@@ -104,6 +108,8 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "program_pair": (c_bool, (c_void_p, c_size_t, c_size_t)),
     "program_device": (c_bool, (c_void_p, c_int64)),
     "programs_compiled": (c_size_t, ()),
+    "programs_cached": (c_size_t, ()),
+    "frame_bytes": (c_size_t, ()),
     "set_device_runner": (None, (Runner, Release)),
     "npu_wait": (c_int, (c_void_p, c_int64, *_ERROR)),
 }

@@ -10,13 +10,17 @@ from dataclasses import dataclass
 from onnx_iron.provider.devices import DEVICES
 
 CHOICES = {"device": ("auto", *DEVICES), "fallback": ("error", "cpu")}
-TIMEOUT = "timeout_ms"
+TIMEOUT, CACHE = "timeout_ms", "program_cache_bytes"
 # Who wants the subgraphs that a session compiles, by the name that ``devices.sinks`` gave.
 SINK = "sink"
 
 # The driver ends a run that hangs by itself; this is for a driver that doesn't.
 TIMEOUT_MS = 10000
 _MOST_MS = 1 << 30
+
+# Of a program a step takes some 700 bytes: this is enough for some 80 shapes of a large model.
+CACHE_BYTES = 32 << 20
+_MOST_BYTES = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -27,12 +31,15 @@ class Options:
         device: the one that runs the model, "cpu" or "npu".
         fallback: what is done with nodes and calls that the NPU can't run: "error" or "cpu".
         timeout_ms: how long a call may take the NPU; 0 is for ever.
+        program_cache_bytes: how many bytes of programs, one for each set of shapes of its inputs
+            that a model leaves open, a session keeps; the latest is kept in any case.
         sink: who is given each subgraph that is compiled; empty for nobody.
     """
 
     device: str
     fallback: str
     timeout_ms: int
+    program_cache_bytes: int = CACHE_BYTES
     sink: str = ""
 
 
@@ -53,10 +60,13 @@ def read_options(given: Mapping[str, str]) -> Options:
     for name, value in given.items():
         if name == SINK:
             continue
-        _check("unknown option", name, (*CHOICES, TIMEOUT))
+        _check("unknown option", name, (*CHOICES, TIMEOUT, CACHE))
         if name in CHOICES:
             _check(f"option {name!r} is", value, CHOICES[name])
-    timeout_ms = _milliseconds(given.get(TIMEOUT, str(TIMEOUT_MS)))
+    timeout_ms = _number(
+        given, TIMEOUT, TIMEOUT_MS, _MOST_MS, "milliseconds", " (0 waits for ever)"
+    )
+    cache_bytes = _number(given, CACHE, CACHE_BYTES, _MOST_BYTES, "bytes")
     device = given.get("device", "auto")
     # Of "auto" the placement report says what runs where; only "npu" asks for the NPU alone.
     fallback = given.get("fallback", "error" if device == "npu" else "cpu")
@@ -69,7 +79,8 @@ def read_options(given: Mapping[str, str]) -> Options:
             )
         _warn_once(reason)
     on_npu = device != "cpu" and not reason
-    return Options("npu" if on_npu else "cpu", fallback, timeout_ms, given.get(SINK, ""))
+    where = "npu" if on_npu else "cpu"
+    return Options(where, fallback, timeout_ms, cache_bytes, given.get(SINK, ""))
 
 
 def _check(what: str, given: str, known: tuple[str, ...]) -> None:
@@ -81,12 +92,14 @@ def _check(what: str, given: str, known: tuple[str, ...]) -> None:
     raise OptionError(f"IronExecutionProvider: {what} {given!r}, expected {listed}{hint}")
 
 
-def _milliseconds(given: str) -> int:
-    if given.isdecimal() and int(given) <= _MOST_MS:
-        return int(given)
+def _number(
+    given: Mapping[str, str], name: str, default: int, most: int, unit: str, note: str = ""
+) -> int:
+    text = given.get(name, str(default))
+    if text.isdecimal() and len(text) <= len(str(most)) and int(text) <= most:
+        return int(text)
     raise OptionError(
-        f"IronExecutionProvider: option {TIMEOUT!r} is {given!r}, expected milliseconds, "
-        f"0..{_MOST_MS} (0 waits for ever)"
+        f"IronExecutionProvider: option {name!r} is {text!r}, expected {unit}, 0..{most}{note}"
     )
 
 

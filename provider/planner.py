@@ -22,7 +22,8 @@ from onnx_iron.provider.subgraph import CompileError, lower_subgraph
 
 def open_provider(request: int, question: Mapping[str, Any]) -> None:
     """A session asks for the provider: check its options."""
-    read_options(question["options"])
+    options = read_options(question["options"])
+    library().onnx_iron_request_program_cache(request, options.program_cache_bytes)
 
 
 def claim(request: int, question: Mapping[str, Any]) -> None:

@@ -87,8 +87,9 @@ class Writer:
         if name not in self._values:
             spec = self._program.lowering.specs[name]
             shape = shape_array(spec.shape)
+            known = b"" if "\0" in name else encode(name)  # a NUL is in the names of temporaries
             self._values[name] = self._native.onnx_iron_program_value(
-                self._request, NUMBERS[spec.dtype], len(shape), shape, *self._location(name)
+                self._request, known, NUMBERS[spec.dtype], len(shape), shape, *self._location(name)
             )
         return self._values[name]
 

@@ -132,3 +132,55 @@ def test_ctrl_c_while_a_session_opens_is_a_keyboard_interrupt(
             open_model(data)
     (y,) = run(data, {"x": X})
     np.testing.assert_allclose(y, np.exp(X), rtol=1e-6)
+
+
+def test_a_bad_index_is_told_with_the_names_of_the_weight_and_of_the_input() -> None:
+    table = helper.make_tensor("embed.weight", TensorProto.FLOAT, [3, 2], list(range(6)))
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["embed.weight", "token_ids"], ["y"], name="embed")],
+        "graph",
+        [helper.make_tensor_value_info("token_ids", TensorProto.INT64, [2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 2])],
+        [table],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    session = open_model(proto.SerializeToString())
+    with pytest.raises(Exception, match=r"'embed'.* is 7, .*'embed.weight', .*'token_ids'"):
+        session.run(None, {"token_ids": np.array([0, 7])})
+
+
+def test_a_terminated_run_is_an_error_and_the_session_goes_on() -> None:
+    session = open_model(model([helper.make_node("Exp", ["x"], ["y"])], ["x"], ["y"]))
+    options = ort.RunOptions()
+    options.terminate = True
+    with pytest.raises(Exception, match="terminate"):
+        session.run(None, {"x": X}, options)
+    options.terminate = False
+    (y,) = session.run(None, {"x": X}, options)
+    np.testing.assert_allclose(y, np.exp(X), rtol=1e-6)
+
+
+def test_ctrl_c_while_a_new_shape_compiles_stops_the_run_and_the_session_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Exp", ["x"], ["y"])],
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n"])],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    session = open_model(proto.SerializeToString())
+
+    def interrupted(request: int, question: Mapping[str, Any]) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setitem(planner.ANSWERS, "compile", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            try:
+                session.run(None, {"x": X})
+            except Exception as error:
+                assert "interrupted" in str(error)
+    (y,) = session.run(None, {"x": X})
+    np.testing.assert_allclose(y, np.exp(X), rtol=1e-6)

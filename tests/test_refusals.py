@@ -71,14 +71,14 @@ REFUSED: list[tuple[Callable[[Any, Handle, Value], Any], type[Exception], str]] 
     (lambda g, x, n: x + "1", TypeError, "unsupported operand"),
     (lambda g, x, n: x + True, TypeError, "unsupported operand"),
     (lambda g, x, n: x + np.True_, TypeError, "operand"),
-    (lambda g, x, n: x + n, TypeError, "unsupported operand"),
+    (lambda g, x, n: x + n, TypeError, "Add: n is a per-call value, which indexes and bounds; to"),
     (lambda g, x, n: x @ 2.0, TypeError, "unsupported operand"),
     (lambda g, x, n: x.reshape(n, 8), TypeError, r"n is a per-call value.*it has no int\(\)"),
     (lambda g, x, n: np.ones(8)[:n], TypeError, r"a state or a Weight \(Weight.of\(array\) makes"),
     # handles hold no elements
     (lambda g, x, n: x + 0 if x else x, TypeError, "x has no truth value: its elements are not"),
     (lambda g, x, n: list(x), TypeError, "x is not iterable; index it with integers"),
-    (lambda g, x, n: float(x), TypeError, "must be a string or a real number"),
+    (lambda g, x, n: float(x), TypeError, "x has no float.*: its elements are not known yet"),
     # rows
     (
         lambda g, x, n: x @ g.w.transpose().copy(),

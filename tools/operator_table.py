@@ -31,6 +31,7 @@ _SIGNATURES_HEAD = """// Generated from the declarations in onnx_iron/operators 
 _KINDS = {
     Kind.T: "kT",
     Kind.T_OR_FLOAT32: "kTOrFloat32",
+    Kind.ANY: "kAny",
     Kind.INDEX: "kIndex",
     Kind.SCALAR: "kScalar",
 }

@@ -108,6 +108,8 @@ class Kernel {
   // Throws std::invalid_argument for a per-call value out of range, before it writes anything.
   virtual void run(const Buffers& buffers, Threads& threads) const = 0;
   virtual size_t scratch_bytes() const { return 0; }
+  // Bytes of tables that it made, as far as they grow with the shapes.
+  virtual size_t table_bytes() const { return 0; }
 };
 
 // Checks the node's dtypes, shapes and attributes and makes its kernel. Throws

@@ -95,6 +95,8 @@ class RowMajorProduct : public Kernel {
     return dtype_ == DType::kFloat32 ? 0 : a_count_ * sizeof(float);
   }
 
+  size_t table_bytes() const override { return pairs_.capacity() * sizeof pairs_[0]; }
+
   void run(const Buffers& buffers, Threads& threads) const override {
     const float* a = static_cast<const float*>(buffers.inputs[0]);
     if (dtype_ != DType::kFloat32) {

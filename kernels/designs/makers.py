@@ -81,7 +81,7 @@ def design_for(
     if maker is None:
         return Refusal(f"{op.name} has no design: there is no kernels/designs/{op.file}.py")
     for declared in op.inputs:
-        if declared.kind in (Kind.T, Kind.T_OR_FLOAT32) and declared.name in given:
+        if declared.kind in (Kind.T, Kind.ANY, Kind.T_OR_FLOAT32) and declared.name in given:
             dtype = given[declared.name][1]
             if dtype != BFLOAT16:
                 return Refusal(

@@ -20,12 +20,11 @@ from typing import Any
 from onnx_iron.graph.handle import Handle, Role
 from onnx_iron.graph.region import Region
 from onnx_iron.graph.trace import Step, Trace
-from onnx_iron.graph.value import FloorDiv, Symbol, Value
+from onnx_iron.graph.value import MOST_QUOTIENTS, FloorDiv, Symbol, Value
 from onnx_iron.operators.base import Kind
 
 VALUES, BOUNDS, LIMITS = "onnx_iron.values", "onnx_iron.bounds", "onnx_iron.limits"
 _LEAST = -(2**31)
-_DEPTH = 16
 
 
 @dataclass(frozen=True)
@@ -347,8 +346,8 @@ class _Reader:
         return self.integer(item)
 
     def value(self, item: Any, depth: int = 0) -> Value:
-        if depth > _DEPTH:
-            raise self._refuse(item, f"quotients of quotients {_DEPTH} deep at the most")
+        if depth > MOST_QUOTIENTS:
+            raise self._refuse(item, f"quotients of quotients {MOST_QUOTIENTS} deep at the most")
         constant, *terms = self.entries(item) or [None]
         found: dict[Symbol, int] = {}
         for term in terms:

@@ -221,7 +221,7 @@ class _Builder:
             operand.shape if isinstance(operand, Handle) else None if operand is None else ()
             for operand in step.inputs
         ]
-        names = [self._unique(handle.name) for handle in step.outputs]
+        names = [self._value_name(handle.name) for handle in step.outputs]
         made = self._operator(step.op, step.name, inputs, shapes, names)
         for handle, value in zip(step.outputs, made, strict=True):
             self.values[Role.INTERMEDIATE, handle.name] = value
@@ -519,6 +519,10 @@ class _Builder:
         if name not in self.initializers:
             self.initializers[name] = numpy_helper.from_array(array, name)
         return name
+
+    def _value_name(self, name: str) -> str:
+        """A step's name for its result; a weight of that name is a value of its own."""
+        return self._unique(f"{name}.output" if name in self.trace.weights else name)
 
     def _unique(self, stem: str) -> str:
         count = self.names.get(stem, 0)

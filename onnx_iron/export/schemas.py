@@ -18,6 +18,7 @@ from onnx_iron.operators import DOMAIN, OPERATORS, VERSION, Kind, Op
 _TYPES = {
     Kind.T: "T",
     Kind.T_OR_FLOAT32: "A",
+    Kind.ANY: "E",
     Kind.INDEX: "I",
     Kind.SCALAR: "tensor(int32)",
 }
@@ -25,6 +26,10 @@ _INTEGERS = (Kind.INDEX, Kind.SCALAR)
 _CONSTRAINTS = {
     "T": (["tensor(float)", "tensor(bfloat16)"], "The type computed with."),
     "A": (["tensor(float)", "tensor(bfloat16)"], "The type computed with, or float."),
+    "E": (
+        [f"tensor({name})" for name in ("float", "bfloat16", "int32", "int64", "bool")],
+        "The type moved.",
+    ),
     "I": (["tensor(int32)", "tensor(int64)"], "Numbers of entries."),
 }
 
@@ -44,6 +49,7 @@ def register_schemas() -> None:
 def schema(op: type[Op]) -> OpSchema:
     """An operator's schema, with its shape inference."""
     kinds = {_TYPES[declared.kind] for declared in op.inputs}
+    result = "E" if "E" in kinds else "T"
     made = OpSchema(
         op.name,
         DOMAIN,
@@ -61,7 +67,7 @@ def schema(op: type[Op]) -> OpSchema:
             )
             for declared in op.inputs
         ],
-        outputs=[OpSchema.FormalParameter(name, "T") for name in op.outputs],
+        outputs=[OpSchema.FormalParameter(name, result) for name in op.outputs],
         type_constraints=[
             (name, types, text) for name, (types, text) in _CONSTRAINTS.items() if name in kinds
         ],
@@ -155,7 +161,7 @@ def _dtypes(
     """The inputs' dtypes, those unknown as the others tell; None where none tells the result's."""
     known = [kind and as_dtype(helper.tensor_dtype_to_np_dtype(kind[0])) for kind in types]
     named = list(zip(op.inputs, known, strict=False))
-    common = next((d for declared, d in named if declared.kind is Kind.T and d), None)
+    common = next((d for declared, d in named if declared.kind in (Kind.T, Kind.ANY) and d), None)
     if common is None:
         return None
     return [

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from onnx_iron.dtypes import BFLOAT16, Array, as_dtype
+from onnx_iron.graph.arrays import as_array, is_array
 from onnx_iron.graph.context import active
 from onnx_iron.graph.handle import Handle, Role, State, Weight
 from onnx_iron.graph.reference import run_reference
@@ -21,9 +22,12 @@ from onnx_iron.graph.value import Value
 class Graph:
     """A body over weights and states.
 
-    Weights (arrays, or :class:`Weight` where they are loaded late) and states are attributes, at
-    any depth of lists, dicts and objects; their paths are their names. A subclass writes ``body``:
-    its positional parameters are the inputs, its keyword-only ones the per-call values.
+    Weights (arrays, torch tensors, or :class:`Weight` where they are loaded late) and states are
+    attributes, at any depth of lists, dicts, objects and torch modules; their paths are their
+    names. A torch tensor is detached; bfloat16 keeps its bits, float16 becomes float32.
+
+    A subclass writes ``body``: its positional parameters are the inputs, its keyword-only ones the
+    per-call values.
 
     Example:
         >>> class Norm(Graph):
@@ -93,7 +97,8 @@ class Graph:
                 f"{type(self).__name__}.reference(): takes the inputs {names} and the values "
                 f"{value_names}; {len(inputs)} inputs and {sorted(values)} were given"
             )
-        arrays = dict(zip(names, (np.asarray(x) for x in inputs), strict=True))
+        given = [np.asarray(x if (array := as_array(x)) is None else array) for x in inputs]
+        arrays = dict(zip(names, given, strict=True))
         for name, value in values.items():
             if isinstance(value, bool) or not isinstance(value, int | np.integer):
                 raise TypeError(
@@ -155,7 +160,7 @@ def named_parts(graph: object) -> Iterator[tuple[str, Any]]:
     def visit(part: Any, path: str) -> Iterator[tuple[str, Any]]:
         if id(part) in seen:
             return
-        if isinstance(part, State | Weight) or (isinstance(part, np.ndarray) and part.ndim):
+        if isinstance(part, State | Weight) or (is_array(part) and np.ndim(part)):
             seen.add(id(part))
             yield path, part
             return
@@ -166,6 +171,10 @@ def named_parts(graph: object) -> Iterator[tuple[str, Any]]:
             yield from visit(child, f"{path}.{name}" if path and name else path or name)
 
     yield from visit(graph, "")
+
+
+# Where torch.nn.Module keeps its tensors and the modules inside of it.
+_OF_TORCH_MODULES = ("_parameters", "_buffers", "_modules")
 
 
 def _children(part: Any) -> list[tuple[str, Any]]:
@@ -181,6 +190,9 @@ def _children(part: Any) -> list[tuple[str, Any]]:
     if dataclasses.is_dataclass(part):
         return [(f.name, getattr(part, f.name)) for f in dataclasses.fields(part)]
     attributes = getattr(part, "__dict__", {})
+    inside = [attributes.get(name) for name in _OF_TORCH_MODULES]
+    if all(isinstance(found, dict) for found in inside):
+        attributes = {**attributes, **{k: v for found in inside for k, v in (found or {}).items()}}
     return [(name, value) for name, value in attributes.items() if not name.startswith("_")]
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
 from onnx_iron.dtypes import BFLOAT16, Array, as_dtype
+from onnx_iron.graph.arrays import as_array
 from onnx_iron.graph.context import Recorder, current_trace
+from onnx_iron.graph.refusals import Unknown, missing_method
 from onnx_iron.graph.region import Indexed, apply_index
 from onnx_iron.graph.value import Value
 
@@ -26,17 +28,32 @@ class Role(Enum):
     VIEW = "view"
 
 
-class Tensor:
-    """What handles, states and weights share: inside a body each is computed with and indexed."""
+# numpy's functions that are steps: `array * handle` asks for them too.
+_ARITHMETIC = {np.add: "Add", np.subtract: "Sub", np.multiply: "Mul", np.divide: "Div"}
 
-    # numpy leaves `array * handle` and `array @ handle` to the handle.
-    __array_ufunc__ = None
+
+class Tensor(Unknown):
+    """What handles, states and weights share: inside a body each is computed with and indexed."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
     def _handle(self) -> Handle:
         raise NotImplementedError
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def T(self) -> Handle:  # noqa: N802 - numpy's and torch's name
+        """A view with its axes reversed."""
+        return self.transpose()
+
+    def view(self, *shape: int | tuple[int, ...]) -> Handle:
+        """``reshape`` by torch's other name."""
+        return self.reshape(*shape)
 
     def reshape(self, *shape: int | tuple[int, ...]) -> Handle:
         """The same elements in another shape; one dimension may be -1.
@@ -65,8 +82,10 @@ class Tensor:
 
     def __setitem__(self, index: Any, source: Any) -> None:
         handle = self._handle()
-        # `h[...] += x` and `h[a:b] = h2[...]` both arrive here with a whole new right-hand side.
-        handle.trace.write(source, handle._index(index))
+        destination = handle._index(index)
+        # `state[a:b] += x` has written that part already, and assigns it to itself then.
+        if not destination.is_part(source):
+            handle.trace.write(source, destination)
 
     def __add__(self, other: Any) -> Handle:
         return self._arithmetic("Add", self, other)
@@ -98,13 +117,88 @@ class Tensor:
     def __rmatmul__(self, other: Any) -> Handle:
         return self._row_product(other, self)
 
-    def __bool__(self) -> bool:
-        raise TypeError(f"{self._handle().name} has no truth value: its elements are not known yet")
+    def __neg__(self) -> Handle:
+        return self * -1
+
+    def __pos__(self) -> Self:
+        return self
+
+    def __pow__(self, other: Any) -> Handle:
+        if isinstance(other, int | float) and other == 2:
+            return self * self
+        self._unknown(f"** {other!r}", "only ** 2 is a step, the product of it and itself")
+
+    def __iadd__(self, other: Any) -> Any:
+        return self._in_place(self + other)
+
+    def __isub__(self, other: Any) -> Any:
+        return self._in_place(self - other)
+
+    def __imul__(self, other: Any) -> Any:
+        return self._in_place(self * other)
+
+    def __itruediv__(self, other: Any) -> Any:
+        return self._in_place(self / other)
+
+    def _in_place(self, result: Any) -> Any:
+        """What ``x += ...`` leaves in ``x``: a state or a part of one is written; a whole handle
+        is another one from then on; a part of anything else can't be.
+        """
+        handle = self._handle()
+        if handle.base.role is Role.STATE:
+            handle.trace.write(result, handle)
+            return self
+        if isinstance(self, Handle) and handle.whole:
+            return result
+        raise TypeError(
+            f"{handle.name} can't be written: only a state can, and its base is the "
+            f"{handle.base.role.value} {handle.base.name}; write y = y + x"
+        )
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> NoReturn:
+        self._unknown("comparison", "`is` tells whether two names are one handle, or None")
+
+    __lt__ = __le__ = __gt__ = __ge__ = __ne__ = __eq__
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError(f"{self._called()} has no len(): it has no axes")
+        return self.shape[0]
 
     def __iter__(self) -> Any:
-        raise TypeError(f"{self._handle().name} is not iterable; index it with integers")
+        raise TypeError(f"{self._called()} is not iterable; index it with integers")
+
+    __reversed__ = __iter__
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        if method == "__call__" and not options:
+            if ufunc in _ARITHMETIC:
+                return self._arithmetic(_ARITHMETIC[ufunc], *inputs)
+            if ufunc is np.matmul:
+                return self._row_product(*inputs)
+        return super().__array_ufunc__(ufunc)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            return missing_method(self, name)
+
+    def _called(self) -> str:
+        return repr(self)
+
+    def _unknown(self, what: str, instead: str = "") -> NoReturn:
+        then = f"; {instead}" if instead else ""
+        raise TypeError(f"{self._called()} has no {what}: its elements are not known yet{then}")
 
     def _arithmetic(self, op: str, left: Any, right: Any) -> Handle:
+        for operand in (left, right):
+            if isinstance(operand, Value):
+                raise TypeError(
+                    f"{op}: {operand} is a per-call value, which indexes and bounds; to compute "
+                    "with it make it an input of the graph, an array of one element"
+                )
         if not _is_operand(left) or not _is_operand(right):
             return NotImplemented  # type: ignore[no-any-return]
         result: Handle = self._handle().trace.call(op, left, right)
@@ -112,7 +206,8 @@ class Tensor:
 
     def _row_product(self, left: Any, right: Any) -> Handle:
         """``matrix @ row`` and ``row @ matrix``, a row being (n,), or (1, n) on the left."""
-        if not isinstance(left, Tensor | np.ndarray) or not isinstance(right, Tensor | np.ndarray):
+        left, right = (x if isinstance(x, Tensor) else as_array(x) for x in (left, right))
+        if left is None or right is None:
             return NotImplemented  # type: ignore[no-any-return]
         trace, a, b = self._handle().trace, tuple(left.shape), tuple(right.shape)
         result: Handle
@@ -130,9 +225,9 @@ class Tensor:
 
 
 def _is_operand(value: Any) -> bool:
-    return isinstance(value, Tensor | np.ndarray | np.generic | int | float) and not isinstance(
-        value, bool | np.bool_
-    )
+    if isinstance(value, bool | np.bool_):
+        return False
+    return isinstance(value, Tensor | np.generic | int | float) or as_array(value) is not None
 
 
 class Handle(Tensor):
@@ -171,9 +266,8 @@ class Handle(Tensor):
     def _handle(self) -> Handle:
         return self
 
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
+    def _called(self) -> str:
+        return self.name
 
     def lineage(self) -> Iterator[Handle]:
         """This handle, its parent, and so on to the base."""
@@ -191,6 +285,20 @@ class Handle(Tensor):
     def whole(self) -> bool:
         """It has all elements of its base, in their order."""
         return not any(h.permutation or (h.index and h.index.regions) for h in self.lineage())
+
+    def is_part(self, other: Any) -> bool:
+        """Whether ``other`` is the very same part of a state, bounds and all."""
+        if self is other:
+            return self.base.role is Role.STATE
+        return (
+            isinstance(other, Handle)
+            and self.base.role is Role.STATE
+            and self.parent is not None
+            and self.parent is other.parent
+            and (self.shape, self.index, self.permutation)
+            == (other.shape, other.index, other.permutation)
+            and self.valid == other.valid
+        )
 
     def _child(self, name: str, shape: tuple[int, ...], role: Role, **more: Any) -> Handle:
         return Handle(self.trace, name, shape, self.dtype, role, parent=self, **more)
@@ -211,8 +319,19 @@ class Handle(Tensor):
                 f"{self.name}.reshape{wanted}: {self.shape} has {count} elements, "
                 f"the new shape {math.prod(wanted)}"
             )
-        return self._child(
-            f"{self.name}.reshape", wanted, self.role, valid=self._reshaped_bounds(wanted)
+        valid = self._reshaped_bounds(wanted)
+        whole: Handle = self
+        while whole._is_reshape and whole.parent is not None:
+            whole = whole.parent  # a shape in between leaves no trace, however many there are
+        return whole._child(f"{whole.name}.reshape", wanted, self.role, valid=valid)
+
+    @property
+    def _is_reshape(self) -> bool:
+        return (
+            self.parent is not None
+            and self.index is None
+            and self.permutation is None
+            and self.shape != self.parent.shape
         )
 
     def _reshaped_bounds(self, shape: tuple[int, ...]) -> dict[int, Value]:
@@ -242,9 +361,15 @@ class Handle(Tensor):
         if order == tuple(range(self.ndim)):
             return self
         valid = {order.index(axis): rows for axis, rows in self.valid.items()}
-        return self._child(
-            f"{self.name}.transpose",
-            tuple(self.shape[a] for a in order),
+        shape = tuple(self.shape[a] for a in order)
+        whole: Handle = self
+        if self.permutation is not None and self.parent is not None:
+            whole, order = self.parent, tuple(self.permutation[a] for a in order)
+        if order == tuple(range(self.ndim)):
+            return whole
+        return whole._child(
+            f"{whole.name}.transpose",
+            shape,
             Role.VIEW,
             valid=valid,
             permutation=order,
@@ -256,7 +381,7 @@ class Handle(Tensor):
         for axis, rows in self.valid.items():
             valid |= self._kept_bound(indexed, axis, rows, valid)
         if not indexed.regions:
-            if indexed.bounds:
+            if valid != self.valid:
                 return self._child(f"{self.name}[:n]", self.shape, self.role, valid=valid)
             return self
         if any(h.role in (Role.SLICE, Role.VIEW) for h in self.lineage()):
@@ -335,8 +460,18 @@ class Weight(Tensor):
         self.array: Array | None = None
 
     @classmethod
-    def of(cls, array: Array) -> Weight:
-        """A weight whose elements are in memory."""
+    def of(cls, array: Any) -> Weight:
+        """A weight whose elements are in memory.
+
+        Args:
+            array: an array, a torch tensor, or anything else with ``__array__``.
+
+        Raises:
+            TypeError: none of these, or of a dtype that weights don't have.
+        """
+        given, array = array, as_array(array)
+        if array is None:
+            raise TypeError(f"Weight.of(): {given!r} is no array and no tensor")
         made = cls(array.shape, array.dtype, lambda: array)
         made.array = array
         return made

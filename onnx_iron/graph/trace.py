@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from onnx_iron.dtypes import INT32, Array, Spec
+from onnx_iron.graph.arrays import as_array
 from onnx_iron.graph.context import current_trace
 from onnx_iron.graph.handle import Handle, Role, State, Weight
 from onnx_iron.graph.operand import Operand, as_number
@@ -71,7 +72,10 @@ class Trace:
         self._names = {id(part): name for name, part in parts.items()}
         self._lifted: dict[int, Handle] = {}
         self._kept: list[Any] = []  # ids name objects: they must live as long as the trace
+        self._paths: set[str] = set()  # of the weights used that the graph holds
+        self._taken: set[str] = set()
         self._counts: dict[str, int] = {}
+        self._scope = ""  # where the last weight or state used is kept
 
     def input(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Handle:
         """Add an input of the graph."""
@@ -103,8 +107,9 @@ class Trace:
             handle = self._lift_state(operand)
         elif isinstance(operand, Weight):
             handle = self._lift_weight(operand, self._names.get(id(operand)))
-        elif isinstance(operand, np.ndarray) and operand.ndim:
-            handle = self._lift_weight(Weight.of(operand), self._array_name(operand))
+        elif (array := as_array(operand)) is not None and array.ndim:
+            name = self._names.get(id(operand)) or self._array_name(array)
+            handle = self._lift_weight(Weight.of(array), name)
         elif like is not None and (number := as_number(operand, like)) is not None:
             return self._lift_weight(Weight.of(number), None)
         else:
@@ -126,7 +131,9 @@ class Trace:
         return Handle(self, name, operand.shape, operand.dtype, Role.STATE)
 
     def _lift_weight(self, weight: Weight, name: str | None) -> Handle:
-        if name is None:
+        if name is not None:
+            self._paths.add(name)
+        else:
             # Named by its contents, so that all versions of a graph share one copy.
             array = weight.load()
             content = hashlib.sha256(array.tobytes())
@@ -136,9 +143,7 @@ class Trace:
         return Handle(self, name, weight.shape, weight.dtype, Role.WEIGHT)
 
     def _array_name(self, array: Array) -> str | None:
-        """An array the graph holds is named by its path, a contiguous part of one by that too."""
-        if id(array) in self._names:
-            return self._names[id(array)]
+        """A contiguous part of an array that the graph holds is named by that one's path."""
         for name, owner in self._parts.items():
             if not isinstance(owner, np.ndarray) or not owner.flags.c_contiguous:
                 continue
@@ -149,11 +154,29 @@ class Trace:
                 return f"{name}[{offset}:{shape}]"
         return None
 
-    def new_name(self, stem: str) -> str:
-        """``stem``, with a number after the first."""
-        count = self._counts.get(stem, 0)
-        self._counts[stem] = count + 1
-        return f"{stem}_{count}" if count else stem
+    def _new_name(self, stem: str) -> str:
+        """``stem``, with a number where a step or a result has that name already."""
+        name = stem
+        while name in self._taken:
+            self._counts[stem] = self._counts.get(stem, 0) + 1
+            name = f"{stem}_{self._counts[stem]}"
+        self._taken.add(name)
+        return name
+
+    def _step_name(self, op: Op, handles: Sequence[Handle]) -> str:
+        """The path of the weight that a step uses; without one, what it computes, in the scope of
+        the last weight or state used.
+        """
+        bases = [handle.base for handle in handles]
+        held = [base for base in bases if base.role is Role.WEIGHT and base.name in self._paths]
+        kept = [base for base in bases if base.role is Role.STATE]
+        path = ""
+        for base in held[:1] or kept[-1:]:
+            path = base.name.removesuffix(".weight")
+            self._scope = path.rpartition(".")[0]
+        if held:
+            return self._new_name(path)
+        return self._new_name(f"{self._scope}.{op.stem}" if self._scope else op.stem)
 
     def call(self, op: str, *operands: Any, **attributes: Any) -> Any:
         """Record a step of the operator of that name."""
@@ -163,7 +186,8 @@ class Trace:
         self, op: Op, operands: Sequence[Operand], tunables: Mapping[str, int]
     ) -> tuple[Handle, ...]:
         """Add a step whose operands are lifted and checked; returns its new outputs."""
-        name = self.new_name(op.stem)
+        handles = [operand for operand in operands if isinstance(operand, Handle)]
+        name = self._step_name(op, handles)
         for operand in operands:
             if isinstance(operand, Handle) and operand.role is Role.VIEW and op.name != "Copy":
                 raise TypeError(
@@ -174,7 +198,7 @@ class Trace:
         outputs = tuple(
             Handle(
                 self,
-                name if output == op.outputs[0] else f"{name}.{output}",
+                name if output == op.outputs[0] else self._new_name(f"{name}.{output}"),
                 shape,
                 dtype,
                 Role.INTERMEDIATE,
@@ -214,7 +238,7 @@ class Trace:
             )
         self._check_write_bounds(handle, destination)
         copy = OPERATORS["Copy"]()
-        name = self.new_name("copy")
+        name = self._step_name(copy, (handle, destination))
         self.steps.append(Step(copy, name, (handle,), (destination,)))
 
     def _check_write_bounds(self, source: Handle, destination: Handle) -> None:

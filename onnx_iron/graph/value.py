@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from operator import index
-from typing import NoReturn, SupportsIndex, TypeAlias, TypeGuard
+from operator import add, floordiv, index, mul, sub
+from typing import Any, NoReturn, SupportsIndex, TypeAlias, TypeGuard
+
+import numpy as np
+
+from onnx_iron.graph.refusals import Unknown
 
 
 @dataclass(frozen=True)
@@ -16,11 +20,23 @@ class FloorDiv:
     divisor: int
 
 
+# Quotients of quotients that an expression has at the most.
+MOST_QUOTIENTS = 16
+
 # What a term multiplies: a per-call value's name, or a quotient.
 Symbol: TypeAlias = str | FloorDiv
 
 
-class Value:
+# The operators that numpy's integers hand over.
+_ARITHMETIC: dict[Any, Callable[[Any, Any], Any]] = {
+    np.add: add,
+    np.subtract: sub,
+    np.multiply: mul,
+    np.floor_divide: floordiv,
+}
+
+
+class Value(Unknown):
     """An affine expression over per-call integers: ``sum(factor * symbol) + constant``.
 
     ``+``, ``-``, ``*`` and ``//`` by integers give further expressions; sums and differences of
@@ -28,8 +44,6 @@ class Value:
     """
 
     __slots__ = ("constant", "terms")
-    # An array of them would be no expression: numpy leaves its operators to this class.
-    __array_ufunc__ = None
 
     def __init__(self, terms: Mapping[Symbol, int], constant: int = 0) -> None:
         self.terms = tuple((symbol, factor) for symbol, factor in terms.items() if factor)
@@ -68,7 +82,18 @@ class Value:
             raise ValueError(f"({self}) // {divisor}: the divisor must be positive")
         if self.constant % divisor == 0 and all(f % divisor == 0 for _, f in self.terms):
             return Value({s: f // divisor for s, f in self.terms}, self.constant // divisor)
+        if self._depth() == MOST_QUOTIENTS:
+            raise ValueError(
+                f"a per-call value is divided {MOST_QUOTIENTS + 1} times in a row; "
+                f"{MOST_QUOTIENTS} is the most: give the body another per-call value instead"
+            )
         return Value({FloorDiv(self, divisor): 1})
+
+    def _depth(self) -> int:
+        """How many quotients of quotients there are."""
+        return max(
+            (1 + s.numerator._depth() for s, _ in self.terms if isinstance(s, FloorDiv)), default=0
+        )
 
     def __neg__(self) -> Value:
         return self * -1
@@ -94,23 +119,25 @@ class Value:
     def __hash__(self) -> int:
         return hash((frozenset(self.terms), self.constant))
 
-    def __bool__(self) -> NoReturn:
-        self._unknown("truth value")
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        # numpy's integers ask for this, and an array would: of expressions it would be none.
+        integers = all(isinstance(x, Value) or _is_integer(x) for x in inputs)
+        if ufunc in _ARITHMETIC and method == "__call__" and integers and not options:
+            return _ARITHMETIC[ufunc](*(x if isinstance(x, Value) else index(x) for x in inputs))
+        return super().__array_ufunc__(ufunc)
 
-    def __int__(self) -> NoReturn:
-        self._unknown("int()")
+    def __truediv__(self, other: object) -> NoReturn:
+        self._unknown("/ that gives an integer", "use //, which rounds down")
 
-    def __index__(self) -> NoReturn:
-        self._unknown("int()")
+    def __rfloordiv__(self, other: object) -> NoReturn:
+        self._unknown("integer divided by it")
 
-    def __lt__(self, other: object) -> NoReturn:
-        self._unknown("comparison")
+    __rtruediv__ = __rfloordiv__
 
-    __le__ = __gt__ = __ge__ = __lt__
-
-    def _unknown(self, what: str) -> NoReturn:
+    def _unknown(self, what: str, instead: str = "") -> NoReturn:
+        first = f"; {instead}" if instead.startswith("use //") else ""
         raise TypeError(
-            f"{self} is a per-call value, known only when the graph runs: it has no {what}. "
+            f"{self} is a per-call value, known only when the graph runs: it has no {what}{first}. "
             "Use it to index, to slice or to bound an axis of a handle, a state or a Weight "
             "(Weight.of(array) makes one)"
         )

@@ -11,7 +11,7 @@ import numpy as np
 from onnx_iron.dtypes import FLOAT32, FLOATS, INDICES, INT32, Array, Shape, Spec
 from onnx_iron.graph.context import current_trace
 from onnx_iron.graph.handle import Handle
-from onnx_iron.graph.operand import Operand, as_number, float_dtype
+from onnx_iron.graph.operand import Operand, as_number, number_dtype
 from onnx_iron.graph.value import Value
 from onnx_iron.operators.attributes import Attributes
 from onnx_iron.operators.body import Body
@@ -219,9 +219,9 @@ class Op(Attributes):
         elif declared.kind is Kind.INDEX:
             if given not in INDICES:
                 raise TypeError(f"{where} is {given.name}; it must be int32 or int64")
-        elif given not in FLOATS:
+        elif given not in FLOATS and declared.kind is not Kind.ANY:
             raise TypeError(f"{where} is {given.name}; it must be float32 or bfloat16")
-        elif declared.kind is Kind.T:
+        elif declared.kind in (Kind.T, Kind.ANY):
             if dtype is not None and given != dtype:
                 raise TypeError(
                     f"{where} is {given.name}, the other operands are {dtype.name}; "
@@ -306,7 +306,7 @@ class Op(Attributes):
         for name, value in tunables.items():
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{cls.name}: {name} is {value!r}; it must be a positive integer")
-        like = float_dtype(list(given.values()))
+        like = number_dtype(list(given.values()))
         lifted: list[Operand] = []
         for declared in cls.inputs:
             operand = given.get(declared.name)
@@ -315,8 +315,8 @@ class Op(Attributes):
             elif declared.kind is Kind.SCALAR:
                 lifted.append(_scalar(f"{cls.name}.{declared.name}", operand))
             else:
-                number_dtype = INT32 if declared.kind is Kind.INDEX else like
-                lifted.append(trace.lift(operand, like=number_dtype))
+                wanted = INT32 if declared.kind is Kind.INDEX else like
+                lifted.append(trace.lift(operand, like=wanted))
         outputs: tuple[Handle, ...] = trace.record(
             cls(**cls._converted_fields(named)), lifted, tunables
         )

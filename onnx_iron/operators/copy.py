@@ -9,7 +9,7 @@ import numpy as np
 
 from onnx_iron.dtypes import Array
 from onnx_iron.graph.handle import Handle, Tensor
-from onnx_iron.operators.base import Case, In, Op
+from onnx_iron.operators.base import Case, In, Kind, Op
 from onnx_iron.operators.body import Body
 
 
@@ -17,7 +17,7 @@ from onnx_iron.operators.body import Body
 class Copy(Op):
     """``x`` itself, in memory of its own; where it is given a part of a state, a write to it."""
 
-    x = In()
+    x = In(Kind.ANY)
     elementwise = True
     moves = True
     cases = (Case({"x": (4, 8)}), Case({"x": (3,)}))

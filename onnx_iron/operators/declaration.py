@@ -20,6 +20,7 @@ class Kind(Enum):
 
     T = "T"  # float32 or bfloat16, the same for all inputs of this kind
     T_OR_FLOAT32 = "T or float32"
+    ANY = "T, int32, int64 or bool"  # what is moved and not computed with; as T, one for all
     INDEX = "int32 or int64"
     SCALAR = "int32 scalar"  # a per-call integer
 

@@ -23,7 +23,7 @@ class Narrow(Op):
     repeats its last entry.
     """
 
-    x = In()
+    x = In(Kind.ANY)
     start = In(Kind.SCALAR)
     rows = In(Kind.SCALAR, optional=True)
     axis: int = 0

@@ -21,8 +21,8 @@ class SliceScatter(Op):
     from ``start`` along ``axis``, as ``torch.slice_scatter``.
     """
 
-    x = In()
-    src = In()
+    x = In(Kind.ANY)
+    src = In(Kind.ANY)
     start = In(Kind.SCALAR)
     rows = In(Kind.SCALAR, optional=True)
     axis: int = 0

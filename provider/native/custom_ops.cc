@@ -101,13 +101,14 @@ class CustomKernel {
     named([&] { attributes_ = attributes_of(info, op.signature); });
   }
 
-  void run(ort::KernelContext* context) { named([&] { compute(context); }); }
+  void run(ort::KernelContext* context) {
+    named([&] { compute(context); });
+  }
 
  private:
   struct Compiled {
     std::vector<Operand> inputs, outputs;
     std::unique_ptr<Kernel> kernel;
-    FramePool frames;
   };
 
   static constexpr size_t kMaxCompiled = 32;
@@ -146,11 +147,16 @@ class CustomKernel {
                                          output.shape.size(), &value));
       outputs.push_back(data_of(value));
     }
-    std::unique_ptr<Frame> frame = compiled->frames.take();
-    if (frame == nullptr) frame = std::make_unique<Frame>(0, compiled->kernel->scratch_bytes());
+    FramePool::Lease frame(frames());
+    frame->reserve(0, compiled->kernel->scratch_bytes());
     PoolThreads threads(context);
-    compiled->kernel->run({inputs.data(), outputs.data(), frame->scratch.data()}, threads);
-    compiled->frames.give(std::move(frame));
+    compiled->kernel->run({inputs.data(), outputs.data(), frame->scratch()}, threads);
+  }
+
+  // The scratch of every node of every session: onnxruntime tells nodes nothing of their session.
+  static FramePool& frames() {
+    static FramePool pool;
+    return pool;
   }
 
   std::shared_ptr<Compiled> compiled_for(std::vector<Operand> inputs) {
@@ -217,6 +223,7 @@ CustomOp::CustomOp(const Signature& declared, std::vector<DType> dtypes)
 std::vector<DType> dtypes_of(InputKind kind, DType t) {
   switch (kind) {
     case InputKind::kT:
+    case InputKind::kAny:
       return {t};
     case InputKind::kTOrFloat32:
       if (t == DType::kFloat32) return {t};
@@ -232,7 +239,11 @@ std::vector<DType> dtypes_of(InputKind kind, DType t) {
 // An operator's inputs' dtypes in every way that its signature allows.
 std::vector<std::vector<DType>> overloads_of(const Signature& signature) {
   std::vector<std::vector<DType>> all;
-  for (DType t : {DType::kFloat32, DType::kBFloat16}) {
+  std::vector<DType> computed = {DType::kFloat32, DType::kBFloat16};
+  if (signature.inputs[0].kind == InputKind::kAny) {
+    computed.insert(computed.end(), {DType::kInt32, DType::kInt64, DType::kBool});
+  }
+  for (DType t : computed) {
     std::vector<std::vector<DType>> made = {{}};
     for (const InputSignature& input : signature.inputs) {
       std::vector<std::vector<DType>> longer;

@@ -330,7 +330,8 @@ void describe(JsonWriter& json, const ort::Graph* graph,
   mentioned.write_names(json, outputs);
   json.key("values");
   json.begin_array();
-  for (const ort::ValueInfo* value : mentioned.values()) write_value(json, value, mentioned.name(value));
+  for (const ort::ValueInfo* value : mentioned.values())
+    write_value(json, value, mentioned.name(value));
   json.end_array();
   json.end_object();
 }

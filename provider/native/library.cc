@@ -10,6 +10,23 @@ using namespace onnx_iron;
 
 namespace {
 
+// The slots that every table of kCustomOpApiVersion has.
+constexpr size_t kCustomOpSlots = 275;
+
+// Says which of the declared functions a table lacks; the first `slots` of it can be read.
+ort::Status* check_slots(const ort::ApiBase* base, const void* const* const* table,
+                         size_t slots = SIZE_MAX) {
+  for (const ort::Declared& function : ort::declared_functions()) {
+    if (function.table != table || function.slot >= slots) continue;
+    if ((*table)[function.slot] != nullptr) continue;
+    std::string message = "onnx-iron needs " + std::string(function.name) + " of onnxruntime's C " +
+                          "API, and onnxruntime " + base->GetVersionString() +
+                          " as it is loaded here lacks it; use a full build of onnxruntime";
+    return ort::CreateStatus(ort::kFail, message.c_str());
+  }
+  return nullptr;
+}
+
 // Takes onnxruntime's API, whose table is one and the same for every version; null, or what to say
 // where it is too old.
 ort::Status* take_api(const ort::ApiBase* base, uint32_t version) {
@@ -34,7 +51,12 @@ ONNX_IRON_EXPORT ort::Status* CreateEpFactories(const char* /*registered_name*/,
                                                 size_t* written) {
   *written = 0;
   if (ort::Status* too_old = take_api(base, ort::kApiVersion)) return too_old;
+  if (ort::Status* lacking = check_slots(base, &ort::api_table)) return lacking;
   ort::ep_api_table = ort::GetEpApi();
+  if (ort::ep_api_table == nullptr) {
+    return ort::CreateStatus(ort::kFail, "onnx-iron: this onnxruntime takes no plugin providers");
+  }
+  if (ort::Status* lacking = check_slots(base, &ort::ep_api_table)) return lacking;
   if (capacity == 0) return ort::CreateStatus(ort::kFail, "onnx-iron: no room for a factory");
   return guarded([&] {
     loops();  // where ONNX_IRON_CPU is wrong, this is the place to say so
@@ -51,6 +73,7 @@ ONNX_IRON_EXPORT ort::Status* ReleaseEpFactory(ort::FactoryTable* factory) {
 ONNX_IRON_EXPORT ort::Status* RegisterCustomOps(ort::SessionOptions* options,
                                                 const ort::ApiBase* base) {
   if (ort::Status* too_old = take_api(base, ort::kCustomOpApiVersion)) return too_old;
+  if (ort::Status* lacking = check_slots(base, &ort::api_table, kCustomOpSlots)) return lacking;
   return guarded([&] {
     loops();  // likewise
     add_custom_ops(options);

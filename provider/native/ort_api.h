@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace onnx_iron::ort {
 
@@ -43,12 +44,24 @@ struct ApiBase {
 inline const void* const* api_table = nullptr;
 inline const void* const* ep_api_table = nullptr;
 
+// A function that this file declares, for a look at whether the loaded onnxruntime has it.
+struct Declared {
+  const void* const* const* table;
+  size_t slot;
+  const char* name;
+};
+
+inline std::vector<Declared>& declared_functions() {
+  static std::vector<Declared> all;
+  return all;
+}
+
 template <const void* const** table, size_t slot, typename Signature>
 struct Call;
 
 template <const void* const** table, size_t slot, typename Result, typename... Arguments>
 struct Call<table, slot, Result(Arguments...)> {
-  static constexpr size_t kSlot = slot;
+  explicit Call(const char* name) { declared_functions().push_back({table, slot, name}); }
   Result operator()(Arguments... arguments) const {
     auto function = reinterpret_cast<Result (*)(Arguments...)>(const_cast<void*>((*table)[slot]));
     return function(arguments...);
@@ -72,91 +85,118 @@ enum AttributeKind : int32_t {
   kStrings = 6
 };
 
-inline constexpr ApiCall<0, Status*(int32_t code, const char* message)> CreateStatus;
-inline constexpr ApiCall<2, const char*(const Status*)> GetErrorMessage;
-inline constexpr ApiCall<26, Status*(const char* domain, CustomOpDomain**)> CreateCustomOpDomain;
-inline constexpr ApiCall<27, Status*(CustomOpDomain*, const CustomOpTable*)> CustomOpDomain_Add;
-inline constexpr ApiCall<28, Status*(SessionOptions*, CustomOpDomain*)> AddCustomOpDomain;
-inline constexpr ApiCall<51, Status*(Value*, void** data)> GetTensorMutableData;
-inline constexpr ApiCall<55, Status*(const TypeInfo*, const TensorInfo**)> CastTypeInfoToTensorInfo;
-inline constexpr ApiCall<56, Status*(const TypeInfo*, int32_t* onnx_type)> GetOnnxTypeFromTypeInfo;
-inline constexpr ApiCall<60, Status*(const TensorInfo*, int32_t* dtype)> GetTensorElementType;
-inline constexpr ApiCall<61, Status*(const TensorInfo*, size_t* rank)> GetDimensionsCount;
-inline constexpr ApiCall<62, Status*(const TensorInfo*, int64_t* dims, size_t rank)> GetDimensions;
-inline constexpr ApiCall<63, Status*(const TensorInfo*, const char** names, size_t rank)>
-    GetSymbolicDimensions;
-inline constexpr ApiCall<65, Status*(const Value*, TensorInfo**)> GetTensorTypeAndShape;
-inline constexpr ApiCall<85, Status*(const KernelInfo*, const char* name, float*)>
-    KernelInfoGetAttribute_float;
-inline constexpr ApiCall<86, Status*(const KernelInfo*, const char* name, int64_t*)>
-    KernelInfoGetAttribute_int64;
-inline constexpr ApiCall<87,
-                         Status*(const KernelInfo*, const char* name, char* text, size_t* bytes)>
-    KernelInfoGetAttribute_string;
-inline constexpr ApiCall<88, Status*(const KernelContext*, size_t*)> KernelContext_GetInputCount;
-inline constexpr ApiCall<90, Status*(const KernelContext*, size_t index, const Value**)>
-    KernelContext_GetInput;
-inline constexpr ApiCall<91, Status*(KernelContext*, size_t index, const int64_t* dims, size_t rank,
-                                     Value**)>
-    KernelContext_GetOutput;
-inline constexpr ApiCall<93, void(Status*)> ReleaseStatus;
-inline constexpr ApiCall<99, void(TensorInfo*)> ReleaseTensorTypeAndShapeInfo;
-inline constexpr ApiCall<163, Status*(const KernelInfo*, const char* name, int64_t* values,
-                                      size_t* count)>
-    KernelInfoGetAttributeArray_int64;
-inline constexpr ApiCall<244, Status*(const KernelInfo*, char* name, size_t* bytes)>
-    KernelInfo_GetNodeName;
-inline constexpr ApiCall<272, Status*(const Attribute*, int32_t kind, void* data, size_t bytes,
-                                      size_t* needed)>
-    ReadOpAttr;
-inline constexpr ApiCall<274, Status*(const KernelContext*, void (*task)(void*, size_t),
-                                      size_t tasks, size_t batches, void* context)>
-    KernelContext_ParallelFor;
-inline constexpr ApiCall<289, Status*(const ValueInfo*, const char**)> GetValueInfoName;
-inline constexpr ApiCall<290, Status*(const ValueInfo*, const TypeInfo**)> GetValueInfoTypeInfo;
-inline constexpr ApiCall<298, void(const KeyValuePairs*, const char* const** keys,
-                                   const char* const** values, size_t* count)>
-    GetKeyValuePairs;
-inline constexpr ApiCall<300, void(KeyValuePairs*)> ReleaseKeyValuePairs;
-inline constexpr ApiCall<307, int32_t(const HardwareDevice*)> HardwareDevice_Type;
-inline constexpr ApiCall<308, uint32_t(const HardwareDevice*)> HardwareDevice_VendorId;
-inline constexpr ApiCall<317, const void* const*()> GetEpApi;
-inline constexpr ApiCall<326, Status*(const ValueInfo*, const Value**)>
-    ValueInfo_GetInitializerValue;
-inline constexpr ApiCall<331, Status*(const ValueInfo*, bool*)> ValueInfo_IsConstantInitializer;
-inline constexpr ApiCall<333, Status*(const Graph*, const char**)> Graph_GetName;
-inline constexpr ApiCall<338, Status*(const Graph*, size_t*)> Graph_GetNumInputs;
-inline constexpr ApiCall<339, Status*(const Graph*, const ValueInfo**, size_t)> Graph_GetInputs;
-inline constexpr ApiCall<340, Status*(const Graph*, size_t*)> Graph_GetNumOutputs;
-inline constexpr ApiCall<341, Status*(const Graph*, const ValueInfo**, size_t)> Graph_GetOutputs;
-inline constexpr ApiCall<344, Status*(const Graph*, size_t*)> Graph_GetNumNodes;
-inline constexpr ApiCall<345, Status*(const Graph*, const Node**, size_t)> Graph_GetNodes;
-inline constexpr ApiCall<346, Status*(const Graph*, const Node**)> Graph_GetParentNode;
-inline constexpr ApiCall<349, Status*(const Node*, const char**)> Node_GetName;
-inline constexpr ApiCall<350, Status*(const Node*, const char**)> Node_GetOperatorType;
-inline constexpr ApiCall<351, Status*(const Node*, const char**)> Node_GetDomain;
-inline constexpr ApiCall<352, Status*(const Node*, int*)> Node_GetSinceVersion;
-inline constexpr ApiCall<353, Status*(const Node*, size_t*)> Node_GetNumInputs;
-inline constexpr ApiCall<354, Status*(const Node*, const ValueInfo**, size_t)> Node_GetInputs;
-inline constexpr ApiCall<355, Status*(const Node*, size_t*)> Node_GetNumOutputs;
-inline constexpr ApiCall<356, Status*(const Node*, const ValueInfo**, size_t)> Node_GetOutputs;
-inline constexpr ApiCall<357, Status*(const Node*, size_t*)> Node_GetNumImplicitInputs;
-inline constexpr ApiCall<358, Status*(const Node*, const ValueInfo**, size_t)>
-    Node_GetImplicitInputs;
-inline constexpr ApiCall<359, Status*(const Node*, size_t*)> Node_GetNumAttributes;
-inline constexpr ApiCall<360, Status*(const Node*, const Attribute**, size_t)> Node_GetAttributes;
-inline constexpr ApiCall<361, Status*(const Node*, const char* name, const Attribute**)>
-    Node_GetAttributeByName;
-inline constexpr ApiCall<363, Status*(const Attribute*, int32_t* kind)> OpAttr_GetType;
-inline constexpr ApiCall<364, Status*(const Attribute*, const char**)> OpAttr_GetName;
-inline constexpr ApiCall<368, Status*(const Node*, const char**)> Node_GetEpName;
-inline constexpr ApiCall<378, Status*(const Value*, const void** data)> GetTensorData;
-inline constexpr ApiCall<379, Status*(const SessionOptions*, KeyValuePairs**)>
-    GetSessionOptionsConfigEntries;
-inline constexpr ApiCall<390, bool(const TensorInfo*)> TensorTypeAndShape_HasShape;
-inline constexpr ApiCall<414,
-                         Status*(const Value*, int32_t* dtype, const int64_t** dims, size_t* rank)>
-    GetTensorElementTypeAndShapeDataReference;
+inline const ApiCall<0, Status*(int32_t code, const char* message)> CreateStatus{"CreateStatus"};
+inline const ApiCall<2, const char*(const Status*)> GetErrorMessage{"GetErrorMessage"};
+inline const ApiCall<26, Status*(const char* domain, CustomOpDomain**)> CreateCustomOpDomain{
+    "CreateCustomOpDomain"};
+inline const ApiCall<27, Status*(CustomOpDomain*, const CustomOpTable*)> CustomOpDomain_Add{
+    "CustomOpDomain_Add"};
+inline const ApiCall<28, Status*(SessionOptions*, CustomOpDomain*)> AddCustomOpDomain{
+    "AddCustomOpDomain"};
+inline const ApiCall<51, Status*(Value*, void** data)> GetTensorMutableData{"GetTensorMutableData"};
+inline const ApiCall<55, Status*(const TypeInfo*, const TensorInfo**)> CastTypeInfoToTensorInfo{
+    "CastTypeInfoToTensorInfo"};
+inline const ApiCall<56, Status*(const TypeInfo*, int32_t* onnx_type)> GetOnnxTypeFromTypeInfo{
+    "GetOnnxTypeFromTypeInfo"};
+inline const ApiCall<60, Status*(const TensorInfo*, int32_t* dtype)> GetTensorElementType{
+    "GetTensorElementType"};
+inline const ApiCall<61, Status*(const TensorInfo*, size_t* rank)> GetDimensionsCount{
+    "GetDimensionsCount"};
+inline const ApiCall<62, Status*(const TensorInfo*, int64_t* dims, size_t rank)> GetDimensions{
+    "GetDimensions"};
+inline const ApiCall<63, Status*(const TensorInfo*, const char** names, size_t rank)>
+    GetSymbolicDimensions{"GetSymbolicDimensions"};
+inline const ApiCall<65, Status*(const Value*, TensorInfo**)> GetTensorTypeAndShape{
+    "GetTensorTypeAndShape"};
+inline const ApiCall<85, Status*(const KernelInfo*, const char* name, float*)>
+    KernelInfoGetAttribute_float{"KernelInfoGetAttribute_float"};
+inline const ApiCall<86, Status*(const KernelInfo*, const char* name, int64_t*)>
+    KernelInfoGetAttribute_int64{"KernelInfoGetAttribute_int64"};
+inline const ApiCall<87, Status*(const KernelInfo*, const char* name, char* text, size_t* bytes)>
+    KernelInfoGetAttribute_string{"KernelInfoGetAttribute_string"};
+inline const ApiCall<88, Status*(const KernelContext*, size_t*)> KernelContext_GetInputCount{
+    "KernelContext_GetInputCount"};
+inline const ApiCall<90, Status*(const KernelContext*, size_t index, const Value**)>
+    KernelContext_GetInput{"KernelContext_GetInput"};
+inline const ApiCall<91, Status*(KernelContext*, size_t index, const int64_t* dims, size_t rank,
+                                 Value**)>
+    KernelContext_GetOutput{"KernelContext_GetOutput"};
+inline const ApiCall<93, void(Status*)> ReleaseStatus{"ReleaseStatus"};
+inline const ApiCall<99, void(TensorInfo*)> ReleaseTensorTypeAndShapeInfo{
+    "ReleaseTensorTypeAndShapeInfo"};
+inline const ApiCall<163,
+                     Status*(const KernelInfo*, const char* name, int64_t* values, size_t* count)>
+    KernelInfoGetAttributeArray_int64{"KernelInfoGetAttributeArray_int64"};
+inline const ApiCall<244, Status*(const KernelInfo*, char* name, size_t* bytes)>
+    KernelInfo_GetNodeName{"KernelInfo_GetNodeName"};
+inline const ApiCall<272, Status*(const Attribute*, int32_t kind, void* data, size_t bytes,
+                                  size_t* needed)>
+    ReadOpAttr{"ReadOpAttr"};
+inline const ApiCall<274, Status*(const KernelContext*, void (*task)(void*, size_t), size_t tasks,
+                                  size_t batches, void* context)>
+    KernelContext_ParallelFor{"KernelContext_ParallelFor"};
+inline const ApiCall<289, Status*(const ValueInfo*, const char**)> GetValueInfoName{
+    "GetValueInfoName"};
+inline const ApiCall<290, Status*(const ValueInfo*, const TypeInfo**)> GetValueInfoTypeInfo{
+    "GetValueInfoTypeInfo"};
+inline const ApiCall<298, void(const KeyValuePairs*, const char* const** keys,
+                               const char* const** values, size_t* count)>
+    GetKeyValuePairs{"GetKeyValuePairs"};
+inline const ApiCall<300, void(KeyValuePairs*)> ReleaseKeyValuePairs{"ReleaseKeyValuePairs"};
+inline const ApiCall<307, int32_t(const HardwareDevice*)> HardwareDevice_Type{
+    "HardwareDevice_Type"};
+inline const ApiCall<308, uint32_t(const HardwareDevice*)> HardwareDevice_VendorId{
+    "HardwareDevice_VendorId"};
+inline const ApiCall<317, const void* const*()> GetEpApi{"GetEpApi"};
+inline const ApiCall<326, Status*(const ValueInfo*, const Value**)> ValueInfo_GetInitializerValue{
+    "ValueInfo_GetInitializerValue"};
+inline const ApiCall<331, Status*(const ValueInfo*, bool*)> ValueInfo_IsConstantInitializer{
+    "ValueInfo_IsConstantInitializer"};
+inline const ApiCall<333, Status*(const Graph*, const char**)> Graph_GetName{"Graph_GetName"};
+inline const ApiCall<338, Status*(const Graph*, size_t*)> Graph_GetNumInputs{"Graph_GetNumInputs"};
+inline const ApiCall<339, Status*(const Graph*, const ValueInfo**, size_t)> Graph_GetInputs{
+    "Graph_GetInputs"};
+inline const ApiCall<340, Status*(const Graph*, size_t*)> Graph_GetNumOutputs{
+    "Graph_GetNumOutputs"};
+inline const ApiCall<341, Status*(const Graph*, const ValueInfo**, size_t)> Graph_GetOutputs{
+    "Graph_GetOutputs"};
+inline const ApiCall<344, Status*(const Graph*, size_t*)> Graph_GetNumNodes{"Graph_GetNumNodes"};
+inline const ApiCall<345, Status*(const Graph*, const Node**, size_t)> Graph_GetNodes{
+    "Graph_GetNodes"};
+inline const ApiCall<346, Status*(const Graph*, const Node**)> Graph_GetParentNode{
+    "Graph_GetParentNode"};
+inline const ApiCall<349, Status*(const Node*, const char**)> Node_GetName{"Node_GetName"};
+inline const ApiCall<350, Status*(const Node*, const char**)> Node_GetOperatorType{
+    "Node_GetOperatorType"};
+inline const ApiCall<351, Status*(const Node*, const char**)> Node_GetDomain{"Node_GetDomain"};
+inline const ApiCall<352, Status*(const Node*, int*)> Node_GetSinceVersion{"Node_GetSinceVersion"};
+inline const ApiCall<353, Status*(const Node*, size_t*)> Node_GetNumInputs{"Node_GetNumInputs"};
+inline const ApiCall<354, Status*(const Node*, const ValueInfo**, size_t)> Node_GetInputs{
+    "Node_GetInputs"};
+inline const ApiCall<355, Status*(const Node*, size_t*)> Node_GetNumOutputs{"Node_GetNumOutputs"};
+inline const ApiCall<356, Status*(const Node*, const ValueInfo**, size_t)> Node_GetOutputs{
+    "Node_GetOutputs"};
+inline const ApiCall<357, Status*(const Node*, size_t*)> Node_GetNumImplicitInputs{
+    "Node_GetNumImplicitInputs"};
+inline const ApiCall<358, Status*(const Node*, const ValueInfo**, size_t)> Node_GetImplicitInputs{
+    "Node_GetImplicitInputs"};
+inline const ApiCall<359, Status*(const Node*, size_t*)> Node_GetNumAttributes{
+    "Node_GetNumAttributes"};
+inline const ApiCall<360, Status*(const Node*, const Attribute**, size_t)> Node_GetAttributes{
+    "Node_GetAttributes"};
+inline const ApiCall<361, Status*(const Node*, const char* name, const Attribute**)>
+    Node_GetAttributeByName{"Node_GetAttributeByName"};
+inline const ApiCall<363, Status*(const Attribute*, int32_t* kind)> OpAttr_GetType{
+    "OpAttr_GetType"};
+inline const ApiCall<364, Status*(const Attribute*, const char**)> OpAttr_GetName{"OpAttr_GetName"};
+inline const ApiCall<368, Status*(const Node*, const char**)> Node_GetEpName{"Node_GetEpName"};
+inline const ApiCall<378, Status*(const Value*, const void** data)> GetTensorData{"GetTensorData"};
+inline const ApiCall<379, Status*(const SessionOptions*, KeyValuePairs**)>
+    GetSessionOptionsConfigEntries{"GetSessionOptionsConfigEntries"};
+inline const ApiCall<390, bool(const TensorInfo*)> TensorTypeAndShape_HasShape{
+    "TensorTypeAndShape_HasShape"};
+inline const ApiCall<414, Status*(const Value*, int32_t* dtype, const int64_t** dims, size_t* rank)>
+    GetTensorElementTypeAndShapeDataReference{"GetTensorElementTypeAndShapeDataReference"};
 
 struct FusionOptions {
   uint32_t version = kApiVersion;
@@ -165,13 +205,12 @@ struct FusionOptions {
 
 struct FactoryTable;
 
-inline constexpr EpApiCall<0, Status*(FactoryTable*, const HardwareDevice*,
-                                      const KeyValuePairs* metadata, const KeyValuePairs* options,
-                                      EpDevice**)>
-    CreateEpDevice;
-inline constexpr EpApiCall<2,
-                           Status*(SupportInfo*, const Node* const*, size_t, const FusionOptions*)>
-    EpGraphSupportInfo_AddNodesToFuse;
+inline const EpApiCall<0,
+                       Status*(FactoryTable*, const HardwareDevice*, const KeyValuePairs* metadata,
+                               const KeyValuePairs* options, EpDevice**)>
+    CreateEpDevice{"CreateEpDevice"};
+inline const EpApiCall<2, Status*(SupportInfo*, const Node* const*, size_t, const FusionOptions*)>
+    EpGraphSupportInfo_AddNodesToFuse{"EpGraphSupportInfo_AddNodesToFuse"};
 
 // ---- tables that the provider gives: members that stay null are features it does not have ----
 

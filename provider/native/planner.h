@@ -20,6 +20,7 @@ struct Request {
   bool answered = false;
   std::string failure;
   std::vector<std::vector<size_t>> claims;
+  size_t program_cache_bytes = 0;
   // Where the question is about a program, an empty one to fill in.
   std::unique_ptr<Program> program;
 

@@ -43,6 +43,10 @@ void onnx_iron_request_fail(void* request, const char* message) {
 
 void onnx_iron_request_answered(void* request) { static_cast<Request*>(request)->answered = true; }
 
+void onnx_iron_request_program_cache(void* request, size_t bytes) {
+  static_cast<Request*>(request)->program_cache_bytes = bytes;
+}
+
 void onnx_iron_request_claim(void* request, const size_t* nodes, size_t count) {
   answer(request, false, [&](Request& to) {
     to.claims.emplace_back(nodes, nodes + count);
@@ -64,12 +68,12 @@ int32_t onnx_iron_program_constant(void* request, const void* data, size_t bytes
   });
 }
 
-int32_t onnx_iron_program_value(void* request, int32_t dtype, int32_t rank, const int64_t* shape,
-                                int32_t place, size_t index, size_t offset) {
+int32_t onnx_iron_program_value(void* request, const char* name, int32_t dtype, int32_t rank,
+                                const int64_t* shape, int32_t place, size_t index, size_t offset) {
   return answer(request, -1, [&](Request& to) {
     Operand operand{static_cast<DType>(dtype), shape_of(shape, rank)};
     Location location{static_cast<Place>(place), index, offset};
-    return static_cast<int32_t>(program_of(to).add_value(std::move(operand), location));
+    return static_cast<int32_t>(program_of(to).add_value(name, std::move(operand), location));
   });
 }
 
@@ -99,3 +103,7 @@ bool onnx_iron_program_device(void* request, int64_t number) {
 }
 
 size_t onnx_iron_programs_compiled() { return programs_compiled; }
+
+size_t onnx_iron_programs_cached() { return programs_cached; }
+
+size_t onnx_iron_frame_bytes() { return frame_bytes; }

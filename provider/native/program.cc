@@ -1,34 +1,44 @@
 #include "provider/native/program.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
+#include "provider/native/signatures.h"
 #include "provider/native/status.h"
 
 namespace onnx_iron {
 namespace {
 
-bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) {
-  auto first = reinterpret_cast<uintptr_t>(a), second = reinterpret_cast<uintptr_t>(b);
-  return first < second + b_bytes && second < first + a_bytes;
-}
-
 size_t bytes_of(DType dtype, const Shape& shape) {
   return static_cast<size_t>(element_count(shape)) * size_of(dtype);
 }
 
-// Gives the frame back whatever happens.
-class Lease {
- public:
-  Lease(FramePool& pool, std::unique_ptr<Frame> frame) : pool_(pool), frame_(std::move(frame)) {}
-  ~Lease() { pool_.give(std::move(frame_)); }
-  Frame& frame() { return *frame_; }
+// Of a kernel without its tables, with what the allocator adds.
+constexpr size_t kKernelBytes = 256;
 
- private:
-  FramePool& pool_;
-  std::unique_ptr<Frame> frame_;
+std::atomic<uint64_t> programs_made{Frame::kNoProgram};
+
+size_t bytes_of(const Shape& shape) { return shape.capacity() * sizeof(int64_t); }
+
+template <typename Item>
+size_t list_bytes(const std::vector<Item>& items) {
+  return items.capacity() * sizeof(Item);
+}
+
+// A buffer at the border.
+struct Range {
+  uintptr_t begin, end;
+  size_t index;
+
+  bool operator<(const Range& other) const { return begin < other.begin; }
 };
+
+Range range_of(const void* data, size_t bytes, size_t index) {
+  auto begin = reinterpret_cast<uintptr_t>(data);
+  return {begin, begin + bytes, index};
+}
 
 }  // namespace
 
@@ -38,7 +48,7 @@ Program::Program(std::vector<Border> inputs, size_t outputs)
     : inputs_(std::move(inputs)),
       outputs_(outputs),
       output_is_set_(outputs),
-      pairs_(inputs_.size() * outputs) {}
+      number_(++programs_made) {}
 
 void Program::set_output(size_t index, Border border) {
   if (index >= outputs_.size()) throw std::invalid_argument("program: no such output");
@@ -53,7 +63,7 @@ size_t Program::add_constant(const void* data, size_t bytes) {
   return constants_.size() - 1;
 }
 
-size_t Program::add_value(Operand operand, Location location) {
+size_t Program::add_value(std::string name, Operand operand, Location location) {
   size_t end = location.offset + bytes_of(operand.dtype, operand.shape);
   size_t limit = end;
   switch (location.place) {
@@ -79,7 +89,7 @@ size_t Program::add_value(Operand operand, Location location) {
                                 " bytes at offset " + std::to_string(location.offset) +
                                 " does not fit into " + std::to_string(limit) + " bytes");
   }
-  values_.push_back({std::move(operand), location});
+  values_.push_back({std::move(name), std::move(operand), location});
   return values_.size() - 1;
 }
 
@@ -96,12 +106,13 @@ void Program::add_step(std::string name, std::string op, const std::vector<int32
   };
   Step step;
   step.first_input = step_inputs_.size();
+  step.inputs = inputs.size();
   step.first_output = step_outputs_.size();
   for (int32_t number : inputs) {
     bool present = number != kOmitted;
     node.inputs.push_back(present ? value(number).operand : Operand{{}, {}, false});
     step_inputs_.push_back(present ? value(number).location : Location{});
-    step_input_present_.push_back(present);
+    step_input_values_.push_back(number);
   }
   for (int32_t number : outputs) {
     const Value& output = value(number);
@@ -114,7 +125,7 @@ void Program::add_step(std::string name, std::string op, const std::vector<int32
   try {
     step.kernel = make_kernel(node);
   } catch (const std::exception& error) {
-    throw std::invalid_argument(with_node_name(error.what(), op, name));
+    throw std::invalid_argument(with_names(error.what(), name, op, inputs.data(), inputs.size()));
   }
   scratch_bytes_ = std::max(scratch_bytes_, step.kernel->scratch_bytes());
   step.name = std::move(name);
@@ -127,7 +138,7 @@ void Program::add_pair(size_t input, size_t output) {
       inputs_[input].bytes() != outputs_[output].bytes()) {
     throw std::invalid_argument("program: an input and an output that cannot share a buffer");
   }
-  pairs_[input * outputs_.size() + output] = 1;
+  pairs_.emplace_back(input, output);
 }
 
 void Program::set_device_program(int64_t number) {
@@ -138,30 +149,90 @@ void Program::finish() {
   if (!std::all_of(output_is_set_.begin(), output_is_set_.end(), [](char set) { return set; })) {
     throw std::invalid_argument("program: an output was not declared");
   }
+  std::sort(pairs_.begin(), pairs_.end());
+  bytes_ = count_bytes();
+}
+
+size_t Program::count_bytes() const {
+  size_t bytes = sizeof *this + list_bytes(inputs_) + list_bytes(outputs_) +
+                 list_bytes(output_is_set_) + list_bytes(values_) + list_bytes(constants_) +
+                 list_bytes(steps_) + list_bytes(step_inputs_) + list_bytes(step_input_values_) +
+                 list_bytes(step_outputs_) + list_bytes(pairs_);
+  for (const Border& border : inputs_) bytes += bytes_of(border.shape);
+  for (const Border& border : outputs_) bytes += bytes_of(border.shape);
+  for (const Value& value : values_) bytes += bytes_of(value.operand.shape) + value.name.capacity();
+  for (const auto& constant : constants_) bytes += constant->size() + kAlignment;
+  for (const Step& step : steps_) {
+    bytes += step.name.capacity() + step.op.capacity() + kKernelBytes + step.kernel->table_bytes();
+  }
+  // The device's buffers hold what is made in a call; its weights are not the program's own.
+  if (device_program_ != nullptr) {
+    bytes += arena_bytes_;
+    for (const Border& output : outputs_) bytes += output.bytes();
+  }
+  return bytes;
+}
+
+std::string Program::with_names(const std::string& message, const std::string& name,
+                                const std::string& op, const int32_t* inputs, size_t count) const {
+  auto signature = std::find_if(signatures().begin(), signatures().end(),
+                                [&](const Signature& declared) { return declared.op == op; });
+  std::string names;
+  for (size_t i = 0; i < count; ++i) {
+    if (inputs[i] == kOmitted || values_[static_cast<size_t>(inputs[i])].name.empty()) continue;
+    names += names.empty() ? "" : ", ";
+    if (signature != signatures().end() && i < signature->inputs.size()) {
+      names += std::string(signature->inputs[i].name) + " is ";
+    }
+    names += "'" + values_[static_cast<size_t>(inputs[i])].name + "'";
+  }
+  std::string whole = with_node_name(message, op, name);
+  return names.empty() ? whole : whole + "; of its inputs, " + names;
 }
 
 bool Program::is_pair(size_t input, size_t output) const {
-  return pairs_[input * outputs_.size() + output] != 0;
+  return std::binary_search(pairs_.begin(), pairs_.end(), std::pair(input, output));
+}
+
+std::vector<char> Program::overlapped_outputs(const std::vector<const void*>& inputs,
+                                              const std::vector<void*>& outputs,
+                                              const std::vector<size_t>& changing) const {
+  std::vector<Range> ranges;
+  for (size_t j = 0; j < outputs.size(); ++j) {
+    if (size_t bytes = outputs_[j].bytes()) ranges.push_back(range_of(outputs[j], bytes, j));
+  }
+  std::sort(ranges.begin(), ranges.end());
+  for (size_t k = 1; k < ranges.size(); ++k) {
+    if (ranges[k].begin >= ranges[k - 1].end) continue;
+    auto [first, second] = std::minmax(ranges[k - 1].index, ranges[k].index);
+    throw std::invalid_argument("onnx-iron: outputs " + std::to_string(first) + " and " +
+                                std::to_string(second) +
+                                " share memory; bind each to a buffer of its own");
+  }
+  std::vector<char> overlapped(outputs.size());
+  for (size_t i : changing) {
+    Range input = range_of(inputs[i], inputs_[i].bytes(), i);
+    if (input.begin == input.end) continue;
+    // The outputs lie apart, so the first that ends behind the input's begin is the first to meet.
+    auto met =
+        std::upper_bound(ranges.begin(), ranges.end(), input.begin,
+                         [](uintptr_t begin, const Range& output) { return begin < output.end; });
+    for (; met != ranges.end() && met->begin < input.end; ++met) {
+      bool in_place = input.begin == met->begin && is_pair(i, met->index);
+      if (!in_place) overlapped[met->index] = 1;
+    }
+  }
+  return overlapped;
 }
 
 void Program::bind(Frame& frame, const std::vector<const void*>& inputs,
                    const std::vector<void*>& outputs, const std::vector<size_t>& changing) const {
-  frame.inputs.clear();
+  frame.program = Frame::kNoProgram;
   frame.delayed.clear();
   std::vector<void*> targets = outputs;
+  std::vector<char> overlapped = overlapped_outputs(inputs, outputs, changing);
   for (size_t j = 0; j < outputs.size(); ++j) {
-    for (size_t k = 0; k < j; ++k) {
-      if (overlap(outputs[k], outputs_[k].bytes(), outputs[j], outputs_[j].bytes())) {
-        throw std::invalid_argument("onnx-iron: outputs " + std::to_string(k) + " and " +
-                                    std::to_string(j) +
-                                    " share memory; bind each to a buffer of its own");
-      }
-    }
-    bool in_place_is_safe = std::all_of(changing.begin(), changing.end(), [&](size_t i) {
-      return !overlap(inputs[i], inputs_[i].bytes(), outputs[j], outputs_[j].bytes()) ||
-             (inputs[i] == outputs[j] && is_pair(i, j));
-    });
-    if (in_place_is_safe) continue;
+    if (!overlapped[j]) continue;
     frame.delayed.push_back({j, std::make_unique<AlignedBytes>(outputs_[j].bytes())});
     targets[j] = frame.delayed.back().bytes->data();
   }
@@ -175,12 +246,12 @@ void Program::bind(Frame& frame, const std::vector<const void*>& inputs,
       case Place::kConstant:
         return constants_[at.index]->data() + at.offset;
       default:
-        return frame.arena.data() + at.offset;
+        return frame.arena() + at.offset;
     }
   };
   frame.step_inputs.resize(step_inputs_.size());
   for (size_t i = 0; i < step_inputs_.size(); ++i) {
-    frame.step_inputs[i] = step_input_present_[i] ? address(step_inputs_[i]) : nullptr;
+    frame.step_inputs[i] = step_input_values_[i] != kOmitted ? address(step_inputs_[i]) : nullptr;
   }
   frame.step_outputs.resize(step_outputs_.size());
   for (size_t i = 0; i < step_outputs_.size(); ++i) {
@@ -188,30 +259,36 @@ void Program::bind(Frame& frame, const std::vector<const void*>& inputs,
   }
   frame.inputs = inputs;
   frame.outputs = outputs;
+  frame.program = number_;
 }
 
 void Program::run_steps(const Frame& frame, Threads& threads) const {
   for (const Step& step : steps_) {
     Buffers buffers{frame.step_inputs.data() + step.first_input,
-                    frame.step_outputs.data() + step.first_output, frame.scratch.data()};
+                    frame.step_outputs.data() + step.first_output, frame.scratch()};
+    auto named = [&](const std::exception& error) {
+      return with_names(error.what(), step.name, step.op,
+                        step_input_values_.data() + step.first_input, step.inputs);
+    };
     try {
       step.kernel->run(buffers, threads);
     } catch (const std::invalid_argument& error) {
-      throw std::invalid_argument(with_node_name(error.what(), step.op, step.name));
+      throw std::invalid_argument(named(error));
     } catch (const std::exception& error) {
-      throw std::runtime_error(with_node_name(error.what(), step.op, step.name));
+      throw std::runtime_error(named(error));
     }
   }
 }
 
 void Program::run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
-                  const std::vector<size_t>& changing, Threads& threads) const {
+                  const std::vector<size_t>& changing, FramePool& frames, Threads& threads) const {
   if (device_program_ != nullptr && device_program_->run(inputs, outputs)) return;
-  std::unique_ptr<Frame> free_frame = frames_.take();
-  if (free_frame == nullptr) free_frame = std::make_unique<Frame>(arena_bytes_, scratch_bytes_);
-  Lease lease(frames_, std::move(free_frame));
-  Frame& frame = lease.frame();
-  if (frame.inputs != inputs || frame.outputs != outputs) bind(frame, inputs, outputs, changing);
+  FramePool::Lease lease(frames, number_);
+  Frame& frame = *lease;
+  frame.reserve(arena_bytes_, scratch_bytes_);
+  if (frame.program != number_ || frame.inputs != inputs || frame.outputs != outputs) {
+    bind(frame, inputs, outputs, changing);
+  }
   run_steps(frame, threads);
   for (const Frame::Delayed& delayed : frame.delayed) {
     std::memcpy(outputs[delayed.output], delayed.bytes->data(), outputs_[delayed.output].bytes());

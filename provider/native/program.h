@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/cpu/kernel.h"
@@ -40,9 +41,9 @@ class Program {
   void set_output(size_t index, Border border);
   // Copies the bytes; returns the constant's index.
   size_t add_constant(const void* data, size_t bytes);
-  // Returns the value's number. Throws std::invalid_argument where the value does not fit into its
-  // place.
-  size_t add_value(Operand operand, Location location);
+  // Returns the value's number. The name is the model's, for errors, or empty. Throws
+  // std::invalid_argument where the value does not fit into its place.
+  size_t add_value(std::string name, Operand operand, Location location);
   // Makes the step's kernel; kOmitted stands for an omitted input.
   void add_step(std::string name, std::string op, const std::vector<int32_t>& inputs,
                 const std::vector<int32_t>& outputs, Attributes attributes);
@@ -50,7 +51,7 @@ class Program {
   void add_pair(size_t input, size_t output);
   // Another device's program that runs instead of the steps, for as long as it can.
   void set_device_program(int64_t number);
-  // Checks that every output is declared. Nothing changes afterwards.
+  // Checks that every output is declared. Nothing changes afterwards, and the program may run.
   void finish();
 
   static constexpr int32_t kOmitted = -1;
@@ -61,10 +62,14 @@ class Program {
   // Runs the steps. `inputs` and `outputs` are the buffers at the border. An output's buffer may
   // overlap those of the inputs numbered in `changing` in any way, and no others.
   void run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
-           const std::vector<size_t>& changing, Threads& threads) const;
+           const std::vector<size_t>& changing, FramePool& frames, Threads& threads) const;
+
+  // About how many bytes it takes itself, without the frame of a call.
+  size_t bytes() const { return bytes_; }
 
  private:
   struct Value {
+    std::string name;
     Operand operand;
     Location location;
   };
@@ -73,10 +78,19 @@ class Program {
     std::string op;
     std::unique_ptr<Kernel> kernel;
     size_t first_input = 0;
+    size_t inputs = 0;
     size_t first_output = 0;
   };
 
+  // An error of a step's kernel, with the names of the node and of its inputs.
+  std::string with_names(const std::string& message, const std::string& name, const std::string& op,
+                         const int32_t* inputs, size_t count) const;
   bool is_pair(size_t input, size_t output) const;
+  size_t count_bytes() const;
+  // The outputs that overlap an input which may not be overwritten, or another output.
+  std::vector<char> overlapped_outputs(const std::vector<const void*>& inputs,
+                                       const std::vector<void*>& outputs,
+                                       const std::vector<size_t>& changing) const;
   void bind(Frame& frame, const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
             const std::vector<size_t>& changing) const;
   void run_steps(const Frame& frame, Threads& threads) const;
@@ -88,13 +102,14 @@ class Program {
   std::vector<std::unique_ptr<AlignedBytes>> constants_;
   std::vector<Step> steps_;
   std::vector<Location> step_inputs_;  // every step's inputs, one step after the other
-  std::vector<char> step_input_present_;
+  std::vector<int32_t> step_input_values_;
   std::vector<Location> step_outputs_;
-  std::vector<char> pairs_;  // inputs x outputs
+  std::vector<std::pair<size_t, size_t>> pairs_;  // input, output; sorted
   std::unique_ptr<DeviceProgram> device_program_;
   size_t arena_bytes_ = 0;
   size_t scratch_bytes_ = 0;
-  mutable FramePool frames_;
+  size_t bytes_ = 0;
+  const uint64_t number_;  // of all programs ever made, another
 };
 
 }  // namespace onnx_iron

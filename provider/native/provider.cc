@@ -9,7 +9,6 @@
 #include "provider/native/describe.h"
 #include "provider/native/planner.h"
 #include "provider/native/status.h"
-#include "provider/native/subgraph.h"
 
 namespace onnx_iron {
 namespace {
@@ -88,6 +87,7 @@ Provider::Provider(const Options& options, bool saving) {
   } catch (const std::exception& error) {
     failure_ = error.what();
   }
+  shared_ = std::make_shared<Shared>(request.program_cache_bytes);
 }
 
 std::string Provider::begin_question(const char* kind) const {
@@ -157,7 +157,7 @@ void Provider::compile(const ort::Graph* graph, const ort::Node* fused_node,
   JsonWriter json;
   describe(json, graph, inputs, outputs);
   std::string question = begin_question("compile") + ",\"graph\":" + json.text();
-  *compute = new Subgraph(std::move(question), inputs, outputs.size());
+  *compute = new Subgraph(std::move(question), inputs, outputs.size(), shared_);
 }
 
 ProviderFactory::ProviderFactory() {

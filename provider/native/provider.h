@@ -2,12 +2,14 @@
 // long as the library is registered.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "provider/native/ort_api.h"
 #include "provider/native/planner.h"
+#include "provider/native/subgraph.h"
 
 namespace onnx_iron {
 
@@ -27,6 +29,7 @@ class Provider : public ort::EpTable {
 
   // Members that every question begins with.
   std::string identity_;
+  std::shared_ptr<Shared> shared_;
   // What is wrong with the options, or went wrong in a claim. onnxruntime would drop an error of
   // GetCapability, and its Python side answers one of CreateEp with a session on another provider:
   // so it is kept until Compile can report it.

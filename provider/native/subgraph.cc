@@ -18,8 +18,11 @@ DType dtype_of(const ValueType& type) { return static_cast<DType>(type.dtype); }
 }  // namespace
 
 Subgraph::Subgraph(std::string question, const std::vector<const ort::ValueInfo*>& inputs,
-                   size_t outputs)
-    : question_(std::move(question)), outputs_(outputs) {
+                   size_t outputs, std::shared_ptr<Shared> shared)
+    : shared_(std::move(shared)),
+      number_(shared_->programs.new_number()),
+      question_(std::move(question)),
+      outputs_(outputs) {
   CreateState = [](ort::ComputeTable* self, ort::ComputeContext*, void** state) -> ort::Status* {
     *state = self;
     return nullptr;
@@ -79,21 +82,19 @@ std::shared_ptr<const Program> Subgraph::program_for(const std::vector<Input>& i
   // onnxruntime takes other shapes than the declared ones, too: (1,) for (), say, and whatever an
   // operator before this subgraph made. They get a program of their own.
   if (static_program_ != nullptr && fits(*static_program_, inputs)) return static_program_;
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& program : programs_) {
-      if (fits(*program, inputs)) return program;
-    }
+  ProgramCache::Key key{number_};
+  for (size_t i : changing_inputs_) {
+    key.push_back(static_cast<int64_t>(inputs[i].rank));
+    key.insert(key.end(), inputs[i].dims, inputs[i].dims + inputs[i].rank);
   }
+  if (std::shared_ptr<const Program> known = shared_->programs.find(key)) return known;
   std::vector<Border> borders;
   for (size_t i = 0; i < inputs.size(); ++i) {
     borders.push_back(
         {dtype_of(types_[i]), Shape(inputs[i].dims, inputs[i].dims + inputs[i].rank)});
   }
   std::shared_ptr<const Program> program = compile(std::move(borders));
-  std::lock_guard lock(mutex_);
-  if (programs_.size() == kMaxPrograms) programs_.erase(programs_.begin());
-  programs_.push_back(program);
+  shared_->programs.add(key, program);
   return program;
 }
 
@@ -135,7 +136,7 @@ void Subgraph::run(ort::KernelContext* context) {
     check(ort::GetTensorMutableData(value, &outputs[i]));
   }
   PoolThreads threads(context);
-  program->run(inputs, outputs, changing_inputs_, threads);
+  program->run(inputs, outputs, changing_inputs_, shared_->frames, threads);
 }
 
 }  // namespace onnx_iron

@@ -8,19 +8,30 @@
 #include <vector>
 
 #include "provider/native/describe.h"
+#include "provider/native/frame.h"
 #include "provider/native/ort_api.h"
 #include "provider/native/program.h"
+#include "provider/native/program_cache.h"
 
 namespace onnx_iron {
 
 // How many programs were compiled in this process.
 extern std::atomic<size_t> programs_compiled;
 
+// What the subgraphs of a session share.
+struct Shared {
+  explicit Shared(size_t program_cache_bytes) : programs(program_cache_bytes) {}
+
+  ProgramCache programs;
+  FramePool frames;
+};
+
 class Subgraph : public ort::ComputeTable {
  public:
   // `question` is the JSON object of a "compile" question without its end; the shapes follow it.
   // With static shapes it is compiled here, otherwise at the first call.
-  Subgraph(std::string question, const std::vector<const ort::ValueInfo*>& inputs, size_t outputs);
+  Subgraph(std::string question, const std::vector<const ort::ValueInfo*>& inputs, size_t outputs,
+           std::shared_ptr<Shared> shared);
 
   void run(ort::KernelContext* context);
 
@@ -38,8 +49,8 @@ class Subgraph : public ort::ComputeTable {
   void read_input(const ort::KernelContext* context, size_t index, Input& input,
                   const void*& data) const;
 
-  static constexpr size_t kMaxPrograms = 32;
-
+  std::shared_ptr<Shared> shared_;
+  const int64_t number_;
   std::string question_;
   size_t outputs_;
   std::vector<ValueType> types_;
@@ -47,8 +58,6 @@ class Subgraph : public ort::ComputeTable {
   std::vector<size_t> constant_inputs_;
   std::vector<size_t> changing_inputs_;
   std::shared_ptr<const Program> static_program_;
-  std::mutex mutex_;  // of programs_, held for look-ups only
-  std::vector<std::shared_ptr<const Program>> programs_;
   // Constants stay where they are as long as the session lives: they are read once.
   std::once_flag constants_read_;
   std::vector<const void*> constants_;
