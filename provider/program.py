@@ -28,9 +28,7 @@ class Writer:
         self._lowering = subgraph.lowering
         self._numbers = subgraph.numbers
         self._inputs = {name: number for number, name in enumerate(subgraph.inputs)}
-        self._spans, self._held = plan_spans(
-            subgraph.lowering, subgraph.steps, subgraph.placed
-        )
+        self._spans, self._held = plan_spans(subgraph.lowering, subgraph.steps, subgraph.placed)
         self._data = bytearray()
         self._constants: dict[str, int] = {}
         self._constant_code = array("q")

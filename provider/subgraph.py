@@ -124,9 +124,7 @@ def lower_subgraph(graph: Graph, shapes: Sequence[Shape], general: bool = False)
     )
 
 
-def border_shape(
-    numbers: Numbers, number: int, value: Value, shape: Shape, general: bool
-) -> Shape:
+def border_shape(numbers: Numbers, number: int, value: Value, shape: Shape, general: bool) -> Shape:
     """An input's shape, symbols for the dimensions that may differ in another call."""
     if value.constant:
         return shape

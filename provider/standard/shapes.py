@@ -202,9 +202,12 @@ def gather(op: Operation) -> None:
     shape = data.shape[:axis] + indices.shape + data.shape[axis + 1 :]
     numbers, places = op.known(0), op.known(1)
     if numbers is not None and numbers.ndim == 1 and places is not None and places.ndim < 2:
-        if all(-len(numbers) <= place < len(numbers) for place in places.reshape(-1).tolist()):
-            fold(op, numbers[places.astype(int)], data.dtype)
-            return
+        op.require(
+            all(-len(numbers) <= place < len(numbers) for place in places.reshape(-1).tolist()),
+            f"indices {places} are out of range for {numbers}",
+        )
+        fold(op, numbers[places.astype(int)], data.dtype)
+        return
     output = op.output(Spec(shape, data.dtype))
     op.step(standard("Gather", moves=True, axis=axis), [op.input(0), op.input(1)], [output])
 
