@@ -81,9 +81,9 @@ def plan_arena(
     spans, held = plan_spans(lowering, steps, elsewhere, in_place)
     numbers = [number for span in spans for number in (span.begin, span.end, span.bytes)]
     offsets = (ctypes.c_int64 * len(spans))()
-    library().onnx_iron_arena_offsets(
-        (ctypes.c_int64 * len(numbers))(*numbers), len(spans), offsets
-    )
+    described = (ctypes.c_int64 * len(numbers))(*numbers)
+    if not library().onnx_iron_arena_offsets(described, len(spans), offsets):
+        raise ValueError("the values that live at once take more bytes than 63 bits can count")
     return {name: offsets[number] for name, number in held.items()}
 
 

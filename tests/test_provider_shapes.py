@@ -1,0 +1,131 @@
+"""Models with open dimensions, called with many shapes in turn: each call gives what stock
+onnxruntime gives, and few of the shapes are planned anew.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+import torch
+from provider_models import iron
+from torch.nn import functional as TF  # noqa: N812
+
+from onnx_iron.dtypes import Array
+from onnx_iron.provider import subgraph
+
+
+class Transformer(torch.nn.Module):
+    """Two layers, attention written out, positions cut to the length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.positions = torch.nn.Parameter(torch.randn(64, 32))
+        self.into = torch.nn.ModuleList(torch.nn.Linear(32, 96) for _ in range(2))
+        self.out = torch.nn.ModuleList(torch.nn.Linear(32, 32) for _ in range(2))
+        self.norm = torch.nn.LayerNorm(32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        b, t, _ = x.shape
+        x = x + self.positions[:t]
+        for into, out in zip(self.into, self.out, strict=True):
+            q, k, v = into(self.norm(x)).reshape(b, t, 3, 4, 8).permute(2, 0, 3, 1, 4)
+            a = (q @ k.transpose(-1, -2) / 8**0.5).softmax(-1)
+            x = x + out((a @ v).transpose(1, 2).reshape(b, t, 32))
+        return x
+
+
+class Grouped(torch.nn.Module):
+    """GroupNorm as it is exported: reshapes by what Shape gives, and back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.GroupNorm(4, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        b, t, _ = x.shape
+        y = self.norm(x.reshape(b, t * 4, 8).transpose(1, 2))
+        return TF.silu(y).flatten(1)
+
+
+class Pieces(torch.nn.Module):
+    """Halves, last rows, sums with a row of itself, and a concatenation."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        b, t, c = x.shape
+        last = x[:, -1:]
+        half = x[:, : (t + 1) // 2]
+        flat = torch.cat([half * 2, last + x], 1).reshape(b, -1)
+        return torch.sigmoid(flat) + x.sum(-1).mean(-1, keepdim=True)
+
+
+def exported(module: torch.nn.Module) -> bytes:
+    """The module as ONNX, batch and length open."""
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            module.eval(),
+            (torch.randn(2, 7, 32),),
+            buffer,
+            dynamo=False,
+            input_names=["x"],
+            output_names=["y"],
+            dynamic_axes={"x": {0: "b", 1: "t"}},
+        )
+    return buffer.getvalue()
+
+
+def shapes(seed: int, count: int) -> list[tuple[int, int]]:
+    """Batches and lengths, ones and repeats among them."""
+    rng = np.random.default_rng(seed)
+    drawn = [(int(rng.integers(1, 6)), int(rng.integers(1, 60))) for _ in range(count)]
+    return [(1, 1), (1, 2), (2, 1), *drawn, (1, 1), drawn[0], (5, 64)]
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The shapes that subgraphs were planned for, as the test goes on."""
+    seen: list[Any] = []
+    inner: Callable[..., Any] = subgraph.lower_subgraph
+
+    def counted(graph: Any, given: Any, general: bool = False) -> Any:
+        seen.append(given)
+        return inner(graph, given, general)
+
+    monkeypatch.setattr(subgraph, "lower_subgraph", counted)
+    return seen
+
+
+@pytest.mark.parametrize("module", [Transformer, Grouped, Pieces])
+@pytest.mark.parametrize("level", ["all", "none"])
+def test_every_shape_gives_what_stock_onnxruntime_gives(
+    module: type[torch.nn.Module],
+    level: str,
+    planned: list[Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    torch.manual_seed(0)
+    model = exported(module())
+    caplog.set_level(logging.DEBUG, "onnx_iron")
+    options = ort.SessionOptions()
+    if level == "none":
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    stock = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    ours = iron(model)
+    calls = shapes(3, 40)
+    for b, t in calls:
+        x = np.random.default_rng(b * 100 + t).standard_normal((b, t, 32)).astype(np.float32)
+        wanted: Array = stock.run(None, {"x": x})[0]
+        given: Array = ours.run(None, {"x": x})[0]
+        assert given.shape == wanted.shape, (b, t)
+        np.testing.assert_allclose(given, wanted, rtol=2e-5, atol=2e-5, err_msg=str((b, t)))
+    assert planned, "nothing was compiled for the shapes of a call"
+    assert len(planned) <= 8, f"{len(planned)} plans for {len(calls)} calls"
+    assert not [r for r in caplog.records if "planned for its shapes alone" in r.getMessage()]
