@@ -76,16 +76,22 @@ class _Steps:
             for x in operands
         ]
         made = op.infer(specs)
-        # What only moves keeps all bits.
+        # What only moves keeps all bits, and so does the state that an operator carries on.
         kept = _unchanged if op.moves else self._kept
+        carried = {output for _, output in op.updates}
         wide = [_wide(x, kept) for x in operands]
         with np.errstate(all="ignore"):
-            results = _tuple(op.oracle(*wide))
+            results = [*_tuple(op.oracle(*wide))]
+            if carried and kept is _flushed:
+                moved = _tuple(op.oracle(*(_wide(x, _unchanged) for x in operands)))
+                for place in (op.outputs.index(name) for name in carried):
+                    results[place] = moved[place]
             magnitudes = tuple(np.abs(x) for x in _tuple(op.magnitude(*wide)))
         # Where a number is not finite there is nothing to be excused.
         self.magnitudes = tuple(np.where(np.isfinite(x), x, 0) for x in magnitudes)
         return tuple(
-            rounded(kept(np.asarray(x)), s.dtype) for x, s in zip(results, made, strict=True)
+            rounded(np.asarray(x) if name in carried else kept(np.asarray(x)), spec.dtype)
+            for x, name, spec in zip(results, op.outputs, made, strict=True)
         )
 
 
