@@ -318,7 +318,7 @@ class Handle(Tensor):
                 f"{self.name}.reshape{wanted}: {self.shape} has {count} elements, "
                 f"the new shape {math.prod(wanted)}"
             )
-        valid = self._reshaped_bounds(wanted)
+        valid = reshaped_bounds(self.valid, self.shape, wanted, self.name)
         whole: Handle = self
         while whole._is_reshape and whole.parent is not None:
             whole = whole.parent  # a shape in between leaves no trace, however many there are
