@@ -18,7 +18,8 @@ import numpy as np
 from onnx_iron.dtypes import BFLOAT16
 from onnx_iron.graph.arrays import as_array
 from onnx_iron.graph.context import current_trace
-from onnx_iron.graph.handle import Handle, State, Tensor, state
+from onnx_iron.graph.handle import Handle, Tensor
+from onnx_iron.graph.parts import State, state
 from onnx_iron.graph.value import Value
 from onnx_iron.operators.arithmetic import Add
 from onnx_iron.operators.attention import Attention

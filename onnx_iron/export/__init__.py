@@ -18,7 +18,7 @@ from onnx_iron.export.model import Options, build_model
 from onnx_iron.export.schemas import register_schemas
 from onnx_iron.export.weights import Progress
 from onnx_iron.graph.graph import Graph
-from onnx_iron.graph.handle import Weight
+from onnx_iron.graph.parts import Weight
 from onnx_iron.graph.trace import Trace
 
 # onnx's checker and shape inference know the domain from here on.

@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto
 
 from onnx_iron.dtypes import BFLOAT16, Array, onnx_type
-from onnx_iron.graph.handle import Weight
+from onnx_iron.graph.parts import Weight
 
 # Called with bytes done, bytes in all, and the name of what is being written.
 Progress = Callable[[int, int, str], None]

@@ -13,7 +13,8 @@ import numpy as np
 from onnx_iron.dtypes import BFLOAT16, Array, as_dtype
 from onnx_iron.graph.arrays import as_array, is_array
 from onnx_iron.graph.context import active
-from onnx_iron.graph.handle import Handle, Role, State, Weight
+from onnx_iron.graph.handle import Handle, Role
+from onnx_iron.graph.parts import State, Weight
 from onnx_iron.graph.reference import run_reference
 from onnx_iron.graph.trace import Trace
 from onnx_iron.graph.value import Value

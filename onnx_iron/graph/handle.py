@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
-from onnx_iron.dtypes import BFLOAT16, Array, as_dtype
 from onnx_iron.graph.arrays import as_array
-from onnx_iron.graph.context import Recorder, current_trace
+from onnx_iron.graph.context import Recorder
 from onnx_iron.graph.refusals import Unknown, missing_method
 from onnx_iron.graph.region import Indexed, apply_index
 from onnx_iron.graph.value import Value
@@ -319,7 +318,7 @@ class Handle(Tensor):
                 f"{self.name}.reshape{wanted}: {self.shape} has {count} elements, "
                 f"the new shape {math.prod(wanted)}"
             )
-        valid = self._reshaped_bounds(wanted)
+        valid = reshaped_bounds(self.valid, self.shape, wanted, self.name)
         whole: Handle = self
         while whole._is_reshape and whole.parent is not None:
             whole = whole.parent  # a shape in between leaves no trace, however many there are
@@ -333,24 +332,6 @@ class Handle(Tensor):
             and self.permutation is None
             and self.shape != self.parent.shape
         )
-
-    def _reshaped_bounds(self, shape: tuple[int, ...]) -> dict[int, Value]:
-        bounds = {}
-        for axis, rows in self.valid.items():
-            if self.shape[: axis + 1] == shape[: axis + 1]:
-                bounds[axis] = rows
-                continue
-            # The bound counted in elements must be whole rows of the new shape.
-            elements = rows * math.prod(self.shape[1:])
-            row = math.prod(shape[1:])
-            if axis == 0 and shape and row and (elements // row) * row == elements:
-                bounds[0] = elements // row
-                continue
-            raise ValueError(
-                f"{self.name}.reshape{shape}: axis {axis} is bounded by {rows}, and that bound "
-                "does not fit the new shape; reshape before you bound it"
-            )
-        return bounds
 
     def _transpose(self, axes: tuple[Any, ...]) -> Handle:
         if len(axes) == 1 and not hasattr(axes[0], "__index__"):
@@ -411,92 +392,3 @@ class Handle(Tensor):
 
     def __repr__(self) -> str:
         return f"<Handle {self.name} {self.role.value} {self.shape} {self.dtype.name}>"
-
-
-class State(Tensor):
-    """A tensor that is kept from call to call, zero at first; made by :func:`state`."""
-
-    def __init__(self, shape: tuple[int, ...], dtype: Any = BFLOAT16, *, scratch: bool = False):
-        self.shape = tuple(int(n) for n in shape)
-        if any(n < 0 for n in self.shape):
-            raise ValueError(f"state(): shape {self.shape} has a negative dimension")
-        self.dtype = as_dtype(dtype)
-        self.scratch = scratch
-
-    def _handle(self) -> Handle:
-        handle: Handle = current_trace("a state").lift(self)
-        return handle
-
-    def __repr__(self) -> str:
-        return f"<State {self.shape} {self.dtype.name}>"
-
-
-def state(shape: tuple[int, ...], dtype: Any = BFLOAT16, *, scratch: bool = False) -> State:
-    """A tensor for a graph to keep from call to call, zero at first.
-
-    A ``scratch`` state only stages data inside of one call: it is zero at the start of each, and
-    does not show in an exported model.
-    """
-    return State(shape, dtype, scratch=scratch)
-
-
-class Weight(Tensor):
-    """A weight that is loaded when it is needed: a tensor of a checkpoint.
-
-    Attributes:
-        array: the elements, of a weight that is in memory.
-
-    Args:
-        shape: its shape.
-        dtype: float32 or bfloat16 (or an index dtype).
-        load: returns the elements, an array of just that shape and dtype. It is called anew each
-            time, so that an export holds one tensor at a time.
-    """
-
-    def __init__(self, shape: tuple[int, ...], dtype: Any, load: Callable[[], Array]) -> None:
-        self.shape = tuple(int(n) for n in shape)
-        self.dtype = as_dtype(dtype)
-        self._load = load
-        self.array: Array | None = None
-
-    @classmethod
-    def of(cls, array: Any) -> Weight:
-        """A weight whose elements are in memory.
-
-        Args:
-            array: an array, a torch tensor, or anything else with ``__array__``.
-
-        Raises:
-            TypeError: none of these, or of a dtype that weights don't have.
-        """
-        given, array = array, as_array(array)
-        if array is None:
-            raise TypeError(f"Weight.of(): {given!r} is no array and no tensor")
-        made = cls(array.shape, array.dtype, lambda: array)
-        made.array = array
-        return made
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
-
-    def load(self) -> Array:
-        """The elements.
-
-        Raises:
-            ValueError: what was loaded has another shape or dtype than declared.
-        """
-        array = self._load()
-        if array.shape != self.shape or array.dtype != self.dtype:
-            raise ValueError(
-                f"a weight declared {self.shape} {self.dtype.name} loaded as {array.shape} "
-                f"{array.dtype.name}"
-            )
-        return array
-
-    def _handle(self) -> Handle:
-        handle: Handle = current_trace("a weight").lift(self)
-        return handle
-
-    def __repr__(self) -> str:
-        return f"<Weight {self.shape} {self.dtype.name}>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -75,6 +76,32 @@ def apply_index(index: Any, shape: tuple[int, ...], name: str) -> Indexed:
     kept = tuple(axis for axis, part in enumerate(parts) if not part.dropped)
     final = tuple(parts[axis].length for axis in kept)
     return Indexed(_regions(parts, shape, final), final, bounds, kept)
+
+
+def reshaped_bounds(
+    valid: Mapping[int, Value], old: tuple[int, ...], new: tuple[int, ...], name: str
+) -> dict[int, Value]:
+    """The bounds of a tensor in another shape.
+
+    Raises:
+        ValueError: one does not fit the new shape.
+    """
+    bounds = {}
+    for axis, rows in valid.items():
+        if old[: axis + 1] == new[: axis + 1]:
+            bounds[axis] = rows
+            continue
+        # The bound counted in elements must be whole rows of the new shape.
+        elements = rows * math.prod(old[1:])
+        row = math.prod(new[1:])
+        if axis == 0 and new and row and (elements // row) * row == elements:
+            bounds[0] = elements // row
+            continue
+        raise ValueError(
+            f"{name}.reshape{new}: axis {axis} is bounded by {rows}, and that bound does not fit "
+            "the new shape; reshape before you bound it"
+        )
+    return bounds
 
 
 def _spread(index: Any, shape: tuple[int, ...], name: str) -> list[Any]:

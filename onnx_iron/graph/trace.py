@@ -12,8 +12,9 @@ import numpy as np
 from onnx_iron.dtypes import INT32, Array, Spec
 from onnx_iron.graph.arrays import as_array
 from onnx_iron.graph.context import current_trace
-from onnx_iron.graph.handle import Handle, Role, State, Weight
+from onnx_iron.graph.handle import Handle, Role
 from onnx_iron.graph.operand import Operand, as_number
+from onnx_iron.graph.parts import State, Weight
 from onnx_iron.graph.value import Value
 from onnx_iron.operators.base import OPERATORS, Op
 
