@@ -204,6 +204,12 @@ class Design:
     def buffer(self, name: str) -> Port:
         return next(b for b in self.buffers if b.name == name)
 
+    def possible_values(self) -> dict[str, int]:
+        """Per-call values with which something runs, for addresses that are made ahead of calls:
+        the lowest, but of the one that means idleness at 0, where no address need be valid.
+        """
+        return {v.name: v.high if v.name == self.idle else v.low for v in self.values}
+
 
 @dataclass(frozen=True)
 class Refusal:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from design_cases import (
+    DESIGNED,
     LOWERED,
     design_of,
     lowered,
@@ -20,15 +21,17 @@ from design_cases import (
     whole_design,
 )
 
-from onnx_iron.dtypes import Array
+from onnx_iron.dtypes import BFLOAT16, INT32, Array
 from onnx_iron.kernels.aie.build import kernel_source
-from onnx_iron.kernels.designs import Target
+from onnx_iron.kernels.designs import Refusal, Target, design_for
 from onnx_iron.kernels.designs.design import (
     Direction,
     Index,
 )
 from onnx_iron.kernels.designs.lowering import lower
 from onnx_iron.kernels.designs.schedule import schedule
+from onnx_iron.operators import OPERATORS
+from onnx_iron.operators.base import Kind
 from onnx_iron.operators.gemm import GEMM
 
 
@@ -62,6 +65,46 @@ def test_the_schedule_moves_each_streams_tiles_in_order(
                 ]
                 found = [places for name, places in moves if name == buffer]
                 assert (np.concatenate(found) == np.concatenate(wanted)).all()
+
+
+CASES = [
+    pytest.param(op(**case.attributes), case, id=f"{name}: {case}")
+    for name, op in sorted(OPERATORS.items())
+    for case in op.cases
+    if name in DESIGNED
+]
+
+
+@pytest.mark.parametrize("device", Target)
+@pytest.mark.parametrize(("op", "case"), CASES)
+def test_addresses_made_ahead_of_calls_are_inside_of_their_buffers(
+    op: Any, case: Any, device: Target
+) -> None:
+    """Also where a case is larger: the same ranks and values, each axis doubled until it fits."""
+    for factor in (1, 2, 4, 8, 16):
+        kinds = {d.name: d.kind for d in op.inputs}
+        shapes = {
+            name: tuple(factor * n if n > 1 else n for n in shape)
+            for name, shape in case.shapes.items()
+        } | dict.fromkeys(case.values, ())
+        integers = (Kind.SCALAR, Kind.INDEX)
+        specs = [
+            (shapes[name], np.dtype(INT32 if kind in integers else BFLOAT16))
+            if name in shapes
+            else None
+            for name, kind in kinds.items()
+        ]
+        try:
+            design = design_for(op, specs, device)
+        except ValueError:
+            continue  # taps and states that no longer fit each other
+        if isinstance(design, Refusal):
+            continue
+        moves = [d for phase in schedule(design, design.possible_values()) for d in phase]
+        assert moves
+        for d in moves:
+            reach = sum((n - 1) * step for n, step in zip(d.sizes, d.strides, strict=True))
+            assert 0 <= d.offset <= d.offset + reach < design.buffer(d.buffer).size
 
 
 def test_values_change_offsets_of_the_schedule_only() -> None:

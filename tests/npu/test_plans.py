@@ -13,8 +13,10 @@ from npu_models import build_for, export_short_conv, export_small_llama
 from onnx_iron.kernels.designs import Target
 from onnx_iron.provider.devices.npu.artifacts import Artifact, images
 from onnx_iron.provider.devices.npu.build import plans_of
+from onnx_iron.provider.devices.npu.errors import NpuUnavailableError
 from onnx_iron.provider.devices.npu.image import MOST_DESIGNS
 from onnx_iron.provider.devices.npu.work import Place, Plan
+from onnx_iron.provider.devices.npu.xrt import target_of
 
 DEVICES = list(Target)
 
@@ -154,3 +156,27 @@ def test_build_needs_xclbinutil_or_says_so(conv: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(image, "find_tool", lambda: None)
     with pytest.raises(FileNotFoundError, match="xclbinutil is not installed; it comes with XRT"):
         build_for(conv, "npu2")
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("NPU Phoenix", "npu1"),
+        ("NPU Hawk Point", "npu1"),
+        ("RyzenAI-npu1", "npu1"),
+        ("NPU Strix", "npu2"),
+        ("NPU Strix Halo", "npu2"),
+        ("NPU Krackan 1", "npu2"),
+        ("RyzenAI-npu4", "npu2"),
+        ("RyzenAI-npu5", "npu2"),
+        ("RyzenAI-npu6", "npu2"),
+    ],
+)
+def test_a_generation_is_known_by_the_names_that_drivers_give(name: str, target: str) -> None:
+    assert target_of(name).name == target
+
+
+@pytest.mark.parametrize("name", ["", "NPU", "RyzenAI-npu3", "RyzenAI-npu7", "NPU Medusa"])
+def test_a_device_of_another_name_is_refused(name: str) -> None:
+    with pytest.raises(NpuUnavailableError, match=f"the device '{name}' is none of the NPUs"):
+        target_of(name)

@@ -291,7 +291,7 @@ def test_kernels_are_compiled_for_the_cores(tmp_path: Path) -> None:
     tools = toolchain.Toolchain("aiecc", tmp_path / "peano", tmp_path / "include", "xclbinutil")
     toolchain.compile_kernels(made, tools, tmp_path)
     log = (tmp_path / "log").read_text()
-    assert "silu.cc -c -std=c++20 -O2 -DNDEBUG" in log
+    assert "silu.cc -c -std=c++20 -O2 -DNDEBUG -D__AIE_API_AIE_ADF_HPP__" in log
     assert "--target=aie2-none-unknown-elf -o silu.o" in log
     compiler.write_text("#!/bin/sh\necho no such header >&2\nexit 3\n")
     with pytest.raises(toolchain.ToolchainError, match="exit code 3:\nno such header"):

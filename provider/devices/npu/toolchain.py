@@ -31,6 +31,15 @@ from onnx_iron.provider.devices.npu.artifacts import (
 )
 from onnx_iron.provider.devices.npu.image import TOOL, find_tool
 
+# aie_api includes Vitis' adf.h unless it is told that it was included, and its own headers warn.
+_KERNEL_FLAGS = (
+    *("-std=c++20", "-O2", "-DNDEBUG", "-D__AIE_API_AIE_ADF_HPP__"),
+    *("-Wno-parentheses", "-Wno-attributes", "-Wno-macro-redefined", "-Wno-empty-body"),
+)
+
+# Up to 1.4.0, aiecc compiles and links with Vitis' compiler unless told not to.
+_OPEN_TOOLS = ("--xchesscc=false", "--xbridge=false")
+
 _WHEELS = "Xilinx/mlir-aie and Xilinx/llvm-aie on GitHub"
 
 # An instruction that puts a buffer's address into a transfer: its first word, its bytes, and which
@@ -140,7 +149,7 @@ def build(made: Artifact, tools: Toolchain) -> None:
         ToolchainError: a tool failed, with its last words.
     """
     design = made.design
-    values = {value.name: value.low for value in design.values}
+    values = design.possible_values()
     made.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         room = Path(folder)
@@ -152,7 +161,7 @@ def build(made: Artifact, tools: Toolchain) -> None:
                 f"{design.name}: mlir-aie's IRON refuses the design: {error}"
             ) from error
         (room / "design.mlir").write_text(str(module))
-        command = [tools.aiecc, "design.mlir", f"--peano={tools.peano}"]
+        command = [tools.aiecc, "design.mlir", f"--peano={tools.peano}", *_OPEN_TOOLS]
         command += ["--get-xclbin", "--xclbin-name=design.xclbin"]
         command += ["--get-npu-insts", "--npu-insts-name=design.insts"]
         run(command, room, design.name)
@@ -172,7 +181,7 @@ def compile_kernels(design: Design, tools: Toolchain, room: Path) -> None:
     """
     for source in {kernel_source(call.kernel) for call in design.calls}:
         command = [str(tools.peano / "bin" / "clang++"), str(source), "-c"]
-        command += ["-std=c++20", "-O2", "-DNDEBUG", f"-I{tools.headers}", f"-I{source.parent}"]
+        command += [*_KERNEL_FLAGS, f"-I{tools.headers}", f"-I{source.parent}"]
         command += [
             f"--target={design.target.generation}-none-unknown-elf",
             "-o",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import re
 import sys
 import threading
 from collections import OrderedDict
@@ -346,10 +347,29 @@ class Device:
         return False
 
 
+# Words of the names that drivers give their devices: "NPU Phoenix", "NPU Strix Halo", and of
+# Linux's own driver "RyzenAI-npu1", where the number is the driver's, not ours.
+_WORDS = {
+    "npu1": ("phoenix", "hawk", "npu1"),
+    "npu2": ("strix", "krackan", "npu2", "npu4", "npu5", "npu6"),
+}
+
+
 def target_of(name: str) -> Target:
-    """The generation, from the device's name in XRT."""
-    old = any(word in name for word in ("Phoenix", "Hawk"))
-    return TARGETS["npu1" if old else "npu2"]
+    """The generation, from the device's name in XRT.
+
+    Raises:
+        NpuUnavailableError: a name of no generation that there are kernels for.
+    """
+    words = set(re.split(r"[^a-z0-9]+", name.lower()))
+    found = [target for target, known in _WORDS.items() if words & set(known)]
+    if len(found) != 1:
+        known = ", ".join(word for group in _WORDS.values() for word in group)
+        raise NpuUnavailableError(
+            f"the device {name!r} is none of the NPUs that there are kernels for; expected one of "
+            f"{known} in its name. Use device=cpu here"
+        )
+    return TARGETS[found[0]]
 
 
 _device: Device | None = None
