@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper
 
+from onnx_iron._version import __version__
 from onnx_iron.export.boundary import Boundary
 from onnx_iron.export.functions import OPSET, Functions
 from onnx_iron.export.metadata import describe
@@ -82,7 +82,7 @@ def build_model(
         opset_imports=imports,
         functions=functions.all(),
         producer_name="onnx-iron",
-        producer_version=_producer_version(),
+        producer_version=__version__,
         ir_version=max(_IR_VERSION, helper.find_min_ir_version_for(imports, ignore_unknown=True)),
     )
     described = {
@@ -127,11 +127,3 @@ def _add_step(
     for handle, value in zip(step.outputs, made, strict=True):
         tensors.values[Role.INTERMEDIATE, handle.name] = value
         nodes.info(value, handle.dtype, handle.shape)
-
-
-def _producer_version() -> str:
-    """The distribution's version; a checkout that is not installed has none."""
-    try:
-        return version("onnx-iron")
-    except PackageNotFoundError:
-        return ""
