@@ -11,6 +11,7 @@ if (_Path(__file__).parent.parent / "provider" / "native").is_dir():
     __path__.append(str(_Path(__file__).parent.parent))
 
 from onnx_iron import functional
+from onnx_iron._version import __version__ as __version__
 from onnx_iron.export import ExportReport, export
 from onnx_iron.functional import Epilogue, Precision
 from onnx_iron.graph import Graph, Handle, State, Value, Weight, state
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from onnx_iron.provider import Placement, Session, register
     from onnx_iron.provider.placement import placement
 
-__version__ = "0.1.0"
 
 # Writing and exporting a graph needs neither onnxruntime nor the native library.
 _FROM_PROVIDER = ("Placement", "Session", "placement", "register")

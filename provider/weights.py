@@ -56,12 +56,13 @@ def check_weights(model: Path, *, whole: bool = False) -> None:
 
 
 def check_together(models: Iterable[Path]) -> None:
-    """Check that models of one folder were exported together.
+    """Check that models of one folder, those that record an export, were exported together.
 
     Raises:
         ValueError: they were not.
     """
-    exports = {model: recorded(_load(model), EXPORT_KEY) for model in models}
+    found = {model: recorded(_load(model), EXPORT_KEY) for model in models}
+    exports = {model: export for model, export in found.items() if export is not None}
     if len(set(exports.values())) > 1:
         names = " and ".join(model.name for model in exports)
         raise ValueError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import threading
@@ -10,17 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from networks import Network, random
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, NoSuchFile
 
 import onnx_iron
+import onnx_iron.export as exporting
 from onnx_iron import Precision, Session, export
 from onnx_iron import functional as F
 from onnx_iron.dtypes import Array
+from onnx_iron.export import weights as external
+from onnx_iron.export.identity import EXPORT_KEY
 from onnx_iron.graph import Trace
-from onnx_iron.provider.weights import check_weights
+from onnx_iron.provider.weights import check_together, check_weights
 
 X = np.ones((1, 64), np.float32)
 
@@ -144,3 +149,91 @@ def test_what_is_no_trace_and_no_text_is_refused_before_a_file_is_written(tmp_pa
     with pytest.raises(TypeError, match="keys and values are strings"):
         onnx_iron.export(trace, tmp_path / "m.onnx", metadata={"a": 1})  # type: ignore[dict-item]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_weight_that_exports_to_the_same_folder_is_refused(tmp_path: Path) -> None:
+    export(versions(1), tmp_path)
+
+    def load() -> Array:
+        export(versions(2), tmp_path)
+        return weight(1)
+
+    graph = Network(
+        lambda self, x: F.linear(x, self.w, precision=Precision.HIGHEST),
+        w=onnx_iron.Weight((64, 64), np.float32, load),
+    )
+    with pytest.raises(RuntimeError, match="an export to .* that has not ended"):
+        export({"decode": graph.trace(x=((1, 64), np.float32))}, tmp_path)
+    assert computes(tmp_path) == 1
+    export(versions(2), tmp_path)  # the folder is free again
+    assert computes(tmp_path) == 2
+
+
+def test_a_model_beside_an_export_that_records_none_does_no_harm(tmp_path: Path) -> None:
+    export(versions(1), tmp_path)
+    other = onnx.load(tmp_path / "decode.onnx", load_external_data=False)
+    kept = {e.key: e.value for e in other.metadata_props if e.key != EXPORT_KEY}
+    onnx.helper.set_model_props(other, kept)
+    (tmp_path / "other.onnx").write_bytes(other.SerializeToString())
+    check_together(tmp_path.glob("*.onnx"))
+    export(versions(2), tmp_path / "second")
+    shutil.copy(tmp_path / "second" / "a.onnx", tmp_path / "a.onnx")
+    with pytest.raises(ValueError, match="are not of one export"):
+        check_together(tmp_path.glob("*.onnx"))
+
+
+STAGES = [
+    *("place", "build_model", "write", "sampled", "identify", "check_others", "identify_export"),
+    "put_in_place",
+]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_an_export_ended_at_any_stage_leaves_the_old_model_whole(
+    tmp_path: Path, stage: str, sent: signal.Signals
+) -> None:
+    export(versions(1), tmp_path)
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    if (child := os.fork()) == 0:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+        def ended(*given: Any, **named: Any) -> Any:
+            os.kill(os.getpid(), sent)
+
+        holds = external if hasattr(external, stage) else exporting
+        setattr(holds, stage, ended)
+        try:
+            export(versions(2), tmp_path)
+        except KeyboardInterrupt:
+            os._exit(3)
+        finally:
+            os._exit(4)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == (3 if sent == signal.SIGINT else -sent)
+    left = {p.name: p.read_bytes() for p in tmp_path.iterdir() if p.name in before}
+    assert left == before
+    if sent == signal.SIGINT:
+        assert len(list(tmp_path.iterdir())) == len(before)
+    assert computes(tmp_path) == 1
+    export(versions(2), tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(before)
+    assert computes(tmp_path) == 2
+
+
+def test_an_export_that_may_write_no_more_leaves_the_old_model_whole(tmp_path: Path) -> None:
+    export(versions(1), tmp_path)
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    for limit in (0, 1000, 8192):
+        if (child := os.fork()) == 0:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+            try:
+                export(versions(2), tmp_path)
+            except OSError:
+                os._exit(3)
+            finally:
+                os._exit(4)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 3
+        assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before

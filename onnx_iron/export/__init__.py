@@ -72,6 +72,7 @@ def export(
             folder that uses the weights file.
         TypeError: something that is no trace.
         OSError: a file that can't be written.
+        RuntimeError: a weight's load, or progress, exports to the same folder.
     """
     if dialect not in ("iron", "standard"):
         raise ValueError(f"export(): dialect is {dialect!r}; expected 'iron' or 'standard'")

@@ -7,10 +7,15 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 _STAGE = ".onnx-iron-export"
 _LOCK = ".onnx-iron-export.lock"
+
+# The folders that the exports in progress around this call write to: waiting for one would never
+# end.
+_held: ContextVar[frozenset[Path]] = ContextVar("onnx_iron_export", default=frozenset())
 
 
 @contextmanager
@@ -18,16 +23,27 @@ def staged(folder: Path) -> Iterator[Path]:
     """A hidden folder in ``folder`` to write to, empty at first and gone afterwards. Another
     export to ``folder``, of this process or of another, waits until then; what one that was
     killed left behind is removed.
+
+    Raises:
+        RuntimeError: an export to ``folder`` that has not ended asks for this one.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    held = _held.get()
+    if folder.resolve() in held:
+        raise RuntimeError(
+            f"export(): this call comes from an export to {folder} that has not ended (a weight's "
+            "load, or progress); export to another folder, or afterwards"
+        )
     lock = _locked(folder / _LOCK)
     stage = folder / _STAGE
+    token = _held.set(held | {folder.resolve()})
     try:
         if stage.exists():
             shutil.rmtree(stage)
         stage.mkdir()
         yield stage
     finally:
+        _held.reset(token)
         shutil.rmtree(stage, ignore_errors=True)
         (folder / _LOCK).unlink(missing_ok=True)
         os.close(lock)

@@ -1,0 +1,3 @@
+"""The distribution's version, as pyproject.toml has it."""
+
+__version__ = "0.1.0"
