@@ -162,7 +162,7 @@ def test_a_weight_that_exports_to_the_same_folder_is_refused(tmp_path: Path) -> 
         lambda self, x: F.linear(x, self.w, precision=Precision.HIGHEST),
         w=onnx_iron.Weight((64, 64), np.float32, load),
     )
-    with pytest.raises(RuntimeError, match="an export to .* that has not ended"):
+    with pytest.raises(RuntimeError, match=r"an export to .* that has not ended"):
         export({"decode": graph.trace(x=((1, 64), np.float32))}, tmp_path)
     assert computes(tmp_path) == 1
     export(versions(2), tmp_path)  # the folder is free again

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import onnx
-from networks import random
+import pytest
+from compare import assert_same_bits
+from networks import Exported, Network, numbered, random, traced
 
 from onnx_iron import Handle, Value, Weight, state
 from onnx_iron import functional as F

@@ -15,7 +15,7 @@ import onnxruntime as ort
 import pytest
 import torch
 from provider_models import iron
-from torch.nn import functional as TF  # noqa: N812
+from torch.nn import functional as TF
 
 from onnx_iron.dtypes import Array
 from onnx_iron.provider import subgraph
@@ -58,7 +58,7 @@ class Pieces(torch.nn.Module):
     """Halves, last rows, sums with a row of itself, and a concatenation."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        b, t, c = x.shape
+        b, t, _ = x.shape
         last = x[:, -1:]
         half = x[:, : (t + 1) // 2]
         flat = torch.cat([half * 2, last + x], 1).reshape(b, -1)

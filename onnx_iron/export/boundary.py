@@ -12,7 +12,8 @@ from onnx_iron.dtypes import FLOATS, INT32, onnx_type
 from onnx_iron.export.metadata import used_values
 from onnx_iron.export.nodes import Nodes
 from onnx_iron.export.tensors import Tensors
-from onnx_iron.graph.handle import Role, State
+from onnx_iron.graph.handle import Role
+from onnx_iron.graph.parts import State
 from onnx_iron.graph.trace import Trace
 
 
