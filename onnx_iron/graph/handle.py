@@ -12,7 +12,7 @@ import numpy as np
 from onnx_iron.graph.arrays import as_array
 from onnx_iron.graph.context import Recorder
 from onnx_iron.graph.refusals import Unknown, missing_method
-from onnx_iron.graph.region import Indexed, apply_index
+from onnx_iron.graph.region import Indexed, apply_index, reshaped_bounds
 from onnx_iron.graph.value import Value
 
 
