@@ -6,6 +6,7 @@ import os
 import resource
 import shutil
 import signal
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from networks import Network, random
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, NoSuchFile
 
 import onnx_iron
-import onnx_iron.export as exporting
 from onnx_iron import Precision, Session, export
 from onnx_iron import functional as F
 from onnx_iron.dtypes import Array
@@ -201,7 +201,7 @@ def test_an_export_ended_at_any_stage_leaves_the_old_model_whole(
         def ended(*given: Any, **named: Any) -> Any:
             os.kill(os.getpid(), sent)
 
-        holds = external if hasattr(external, stage) else exporting
+        holds = external if hasattr(external, stage) else sys.modules["onnx_iron.export"]
         setattr(holds, stage, ended)
         try:
             export(versions(2), tmp_path)
@@ -237,3 +237,56 @@ def test_an_export_that_may_write_no_more_leaves_the_old_model_whole(tmp_path: P
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == 3
         assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+
+
+def small(seed: int) -> dict[str, Trace]:
+    """Versions whose weights are in the models themselves."""
+    graph = Network(lambda self, x: x * self.w, w=random(64, seed=seed))
+    return {name: graph.trace(x=((rows, 64), np.float32)) for name, rows in (("a", 4), ("b", 1))}
+
+
+def test_versions_without_a_weights_file_are_never_opened_half_old_and_half_new(
+    tmp_path: Path,
+) -> None:
+    export(small(2), tmp_path / "new")
+    new = {p.name: p.read_bytes() for p in (tmp_path / "new").iterdir()}
+    seen = set()
+    for moves in range(5):
+        folder = tmp_path / str(moves)
+        export(small(1), folder)
+        old = {p.name: p.read_bytes() for p in folder.iterdir()}
+        if (child := os.fork()) == 0:
+            left, replace = [moves], Path.replace
+
+            def dying(self: Path, target: Any, left: Any = left, replace: Any = replace) -> Any:
+                if not left[0]:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                left[0] -= 1
+                return replace(self, target)
+
+            Path.replace = dying  # type: ignore[method-assign, assignment]
+            export(small(2), folder)
+            os._exit(0)
+        os.waitpid(child, 0)
+        there = {p.name: p.read_bytes() for p in folder.glob("*.onnx")}
+        if len(there) == 2 and there not in (old, new):
+            with pytest.raises(ValueError, match="not of one export"):
+                check_together(sorted(folder.glob("*.onnx")))
+        seen.add("old" if there == old else "new" if there == new else "neither")
+    assert seen == {"old", "neither", "new"}
+
+
+def test_a_weights_file_that_no_model_uses_any_more_is_removed(tmp_path: Path) -> None:
+    export(versions(1)["decode"], tmp_path / "m.onnx")
+    assert (tmp_path / "m.weights").exists()
+    export(small(1)["a"], tmp_path / "m.onnx")
+    assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
+
+
+def test_a_weights_file_that_another_model_uses_or_that_is_none_stays(tmp_path: Path) -> None:
+    export(versions(1), tmp_path)
+    export({"a": small(1)["a"]}, tmp_path)
+    assert computes(tmp_path) == 1
+    (tmp_path / "m.weights").write_bytes(b"of something else")
+    export(small(1)["a"], tmp_path / "m.onnx")
+    assert (tmp_path / "m.weights").read_bytes() == b"of something else"

@@ -13,7 +13,7 @@ import numpy as np
 from onnx_iron.dtypes import FLOATS, as_dtype
 from onnx_iron.export import weights as external
 from onnx_iron.export.folder import put_in_place, staged
-from onnx_iron.export.identity import check_others, identify, identify_export
+from onnx_iron.export.identity import check_others, identify, identify_export, orphaned
 from onnx_iron.export.model import Options, build_model
 from onnx_iron.export.schemas import register_schemas
 from onnx_iron.export.weights import Progress
@@ -112,7 +112,10 @@ def export(
             (stage / name).write_bytes(model.SerializeToString(deterministic=True))
         files = [*models, *([data] if placed else [])]
         total = sum((stage / name).stat().st_size for name in files)
+        unused = not placed and orphaned(folder, data, set(models))
         put_in_place(stage, folder, list(models), data if placed else None)
+        if unused:
+            (folder / data).unlink()
     return ExportReport([folder / name for name in files], total)
 
 

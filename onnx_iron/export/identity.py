@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,25 +74,39 @@ def check_others(folder: Path, data: str, replaced: set[str], written: Written) 
     Raises:
         ValueError: one has, and other weights than those written.
     """
+    for file, model in _users(folder, data):
+        text = recorded(model, WEIGHTS_KEY)
+        if file.name not in replaced and (
+            text is None or json.loads(text).get("sha256") != written.sha256
+        ):
+            raise ValueError(
+                f"export(): {file} keeps other weights in {data}, which would be replaced; remove "
+                "it, or export to another folder"
+            )
+
+
+def orphaned(folder: Path, data: str, replaced: set[str]) -> bool:
+    """A weights file is used by models that are about to be replaced, and by no others."""
+    users = {file.name for file, _ in _users(folder, data)}
+    return bool(users) and users <= replaced
+
+
+def _users(folder: Path, data: str) -> Iterator[tuple[Path, onnx.ModelProto]]:
+    """The models in a folder that have weights in a file of it."""
     if not (folder / data).exists():
         return
     for file in sorted(folder.glob("*.onnx")):
-        if file.name in replaced or not file.is_file():
+        if not file.is_file():
             continue
         try:
             model = onnx.load(str(file), load_external_data=False)
         except DecodeError:  # no model
             continue
-        uses = any(
-            uses_external_data(t) and ExternalDataInfo(t).location == data
-            for t in model.graph.initializer
-        )
-        text = recorded(model, WEIGHTS_KEY)
-        if uses and (text is None or json.loads(text).get("sha256") != written.sha256):
-            raise ValueError(
-                f"export(): {file} keeps other weights in {data}, which would be replaced; remove "
-                "it, or export to another folder"
-            )
+        if any(
+            uses_external_data(tensor) and ExternalDataInfo(tensor).location == data
+            for tensor in model.graph.initializer
+        ):
+            yield file, model
 
 
 def _add(digest: Any, name: str, offset: int, length: int, sample: bytes) -> None:
