@@ -44,8 +44,7 @@ struct Div {
     // Infinity has no limbs: where the product of the leading ones is infinite, it is the result.
     const Floats<kLanes> quotient = multiply<kLanes>(widen<kLanes>(a), inverse);
     const Floats<kLanes> leading = aie::mul(a, round<kLanes>(inverse)).to_vector<float>();
-    return round<kLanes>(
-        aie::select(quotient, leading, aie::ge(aie::abs(leading), kInfinity)));
+    return round<kLanes>(aie::select(quotient, leading, aie::ge(aie::abs(leading), kInfinity)));
   }
 };
 

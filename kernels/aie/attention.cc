@@ -21,7 +21,7 @@ namespace {
 
 enum Flag : int32_t { kCausal = 1, kPosition = 2, kKvRows = 4 };
 
-constexpr int32_t kChunk = 16;        // entries whose weights are taken at once
+constexpr int32_t kChunk = 16;       // entries whose weights are taken at once
 constexpr float kUnseen = -3.0e38f;  // below every score
 
 int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
@@ -126,8 +126,7 @@ void attention_finish_bf16(const float* state, bfloat16* y, int32_t rows, int32_
   const NearestEven rounding;
   const float* weights = state + rows * value_dim + rows;
   for (int32_t r = 0; r < rows; ++r) {
-    const Floats<kLanes> scale =
-        reciprocal<kLanes>(aie::broadcast<float, kLanes>(weights[r]));
+    const Floats<kLanes> scale = reciprocal<kLanes>(aie::broadcast<float, kLanes>(weights[r]));
     for_vectors(value_dim, [&](int32_t i) {
       const int32_t at = r * value_dim + i;
       aie::store_v(y + at, round<kLanes>(multiply<kLanes>(aie::load_v<kLanes>(state + at), scale)));

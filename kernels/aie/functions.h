@@ -24,8 +24,8 @@ Floats<N> exp_nonpositive(const Floats<N>& x) {
   constexpr float kLog2E = 1.4426950408889634f;
   constexpr float kSmallest = -86.64f;  // -125 * ln 2
   // 2^f for -1 <= f <= 1, relative error 2^-22.
-  constexpr float kExp2[] = {1.0000001192092896f,   0.6931486129760742f,   0.24022413790225983f,
-                             0.055491600185632706f, 0.00962381437420845f,  0.001359479152597487f,
+  constexpr float kExp2[] = {1.0000001192092896f,   0.6931486129760742f,  0.24022413790225983f,
+                             0.055491600185632706f, 0.00962381437420845f, 0.001359479152597487f,
                              0.0001517384371254593f};
   // Added to a number below 2^22 it leaves the nearest integer in the low bits.
   constexpr float kShift = 12582912.0f;
@@ -35,8 +35,7 @@ Floats<N> exp_nonpositive(const Floats<N>& x) {
   const Floats<N> shifted = aie::add(power, aie::broadcast<float, N>(kShift));
   const Floats<N> whole = aie::sub(shifted, aie::broadcast<float, N>(kShift));
   const Floats<N> scale = polynomial<N>(aie::sub(power, whole), kExp2);
-  const auto n = aie::add(shifted.template cast_to<int32>(),
-                          aie::broadcast<int32, N>(-kShiftBits));
+  const auto n = aie::add(shifted.template cast_to<int32>(), aie::broadcast<int32, N>(-kShiftBits));
   const Floats<N> value =
       aie::add(scale.template cast_to<int32>(), aie::upshift(n, 23)).template cast_to<float>();
   const Floats<N> small = aie::select(value, aie::zeros<float, N>(), aie::lt(x, kSmallest));
@@ -70,7 +69,7 @@ template <unsigned N>
 Floats<N> gelu(const Floats<N>& x) {
   constexpr float kBend = 0.35f;
   // Over t = 1 / (1 + kBend * u), from t^1 on, relative error 2^-19 for 0 <= u <= 13.3.
-  constexpr float kTail[] = {0.13977518677711487f, 0.1369667947292328f,   0.14222289621829987f,
+  constexpr float kTail[] = {0.13977518677711487f,  0.1369667947292328f, 0.14222289621829987f,
                              0.012474587187170982f, 0.2047552466392517f, -0.17910805344581604f,
                              0.04291263967752457f};
   const Floats<N> u = aie::min(aie::abs(x), 14.0f);
@@ -87,8 +86,8 @@ Floats<N> gelu_tanh(const Floats<N>& x) {
   constexpr float kLinear = 1.5957691216057308f;  // 2 * sqrt(2 / pi)
   constexpr float kCubic = kLinear * 0.044715f;
   const Floats<N> u = aie::max(aie::min(x, 16.0f), -16.0f);
-  const Floats<N> slope = aie::add(multiply<N>(multiply<N>(u, u), kCubic),
-                                   aie::broadcast<float, N>(kLinear));
+  const Floats<N> slope =
+      aie::add(multiply<N>(multiply<N>(u, u), kCubic), aie::broadcast<float, N>(kLinear));
   return gated<N>(x, sigmoid<N>(multiply<N>(u, slope)));
 }
 

@@ -16,9 +16,8 @@ void normalise(const bfloat16* x, bfloat16* y, int32_t rows, int32_t n, float ep
   const NearestEven rounding;
   for (int32_t r = 0; r < rows; ++r, x += n, y += n) {
     Sums<kLanes> squares = aie::zeros<accfloat, kLanes>();
-    for_vectors(n, [&](int32_t i) {
-      squares = aie::mac_square(squares, aie::load_v<kLanes>(x + i));
-    });
+    for_vectors(n,
+                [&](int32_t i) { squares = aie::mac_square(squares, aie::load_v<kLanes>(x + i)); });
     const float mean = aie::reduce_add(squares.to_vector<float>()) / static_cast<float>(n);
     const Factor<kLanes> scale(reciprocal_root(mean + epsilon));
     for_vectors(n, [&](int32_t i) {

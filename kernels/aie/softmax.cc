@@ -19,8 +19,8 @@ void softmax_row(const bfloat16* x, bfloat16* y, int32_t n) {
   };
   Sums<kLanes> sum = aie::zeros<accfloat, kLanes>();
   for_vectors(n, [&](int32_t i) { sum = aie::add(sum, exponential(i)); });
-  const Floats<kLanes> scale = reciprocal<kLanes>(
-      aie::broadcast<float, kLanes>(aie::reduce_add(sum.to_vector<float>())));
+  const Floats<kLanes> scale =
+      reciprocal<kLanes>(aie::broadcast<float, kLanes>(aie::reduce_add(sum.to_vector<float>())));
   for_vectors(n, [&](int32_t i) {
     aie::store_v(y + i, round<kLanes>(multiply<kLanes>(exponential(i), scale)));
   });

@@ -15,10 +15,10 @@ using BinaryLoop = void (*)(const void* a, bool a_one, const void* b, bool b_one
                             int64_t n);
 
 struct UnaryFunction {
-  const char* name;       // the op's
-  const char* attribute;  // what chooses among the op's functions; null where it has one
-  const char* choice;     // the attribute's value that means this one
-  const char* epilogue;   // its name as ProjectionGEMM's epilogue; null where it is none
+  const char* name;         // the op's
+  const char* attribute;    // what chooses among the op's functions; null where it has one
+  const char* choice;       // the attribute's value that means this one
+  const char* epilogue;     // its name as ProjectionGEMM's epilogue; null where it is none
   double (*exact)(double);  // null where bfloat16 takes the loop and not a table
   UnaryLoop float32, bfloat16;
 };

@@ -64,8 +64,8 @@ inline Shape gathered_shape(const Node& node, int64_t axis) {
   return shape;
 }
 
-inline std::unique_ptr<Kernel> make_gather(const Node& node, const char* data_name, const char* name,
-                                    int64_t axis, bool from_back) {
+inline std::unique_ptr<Kernel> make_gather(const Node& node, const char* data_name,
+                                           const char* name, int64_t axis, bool from_back) {
   const Operand &data = node.inputs[0], &indices = node.inputs[1], &out = node.outputs[0];
   check_dtype(node, name, indices, {DType::kInt32, DType::kInt64});
   check_same_dtype(node, "out", out, data_name, data);

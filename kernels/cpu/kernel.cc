@@ -149,9 +149,9 @@ std::vector<Operand> infer_outputs(const Node& node) {
   require(node.has_input(0), node, "input 0 is omitted, expected a tensor");
   check_operands(node, "input", node.inputs);
   std::vector<Operand> outputs;
-  const std::vector<Shape> shapes =
-      entry.shapes == nullptr ? std::vector<Shape>{node.inputs[0].shape}
-                              : named(node, [&] { return entry.shapes(node); });
+  const std::vector<Shape> shapes = entry.shapes == nullptr
+                                        ? std::vector<Shape>{node.inputs[0].shape}
+                                        : named(node, [&] { return entry.shapes(node); });
   for (const Shape& shape : shapes) outputs.push_back({node.inputs[0].dtype, shape});
   return outputs;
 }

@@ -1,7 +1,7 @@
 // Slice.
-#include "kernels/cpu/strided.h"
-
 #include <numeric>
+
+#include "kernels/cpu/strided.h"
 
 namespace onnx_iron {
 namespace {

@@ -23,7 +23,8 @@ struct Place {
 };
 
 // The place of one call; `length` entries are the most that it can take.
-inline Place place_of(const char* op, const void* start, const void* rows, int64_t length, int64_t dim) {
+inline Place place_of(const char* op, const void* start, const void* rows, int64_t length,
+                      int64_t dim) {
   const Place place{scalar_at(start, 0), scalar_at(rows, length)};
   if (place.rows < 0 || place.rows > length) {
     throw std::invalid_argument(text(op, ": rows is ", place.rows, ", expected 0..", length));

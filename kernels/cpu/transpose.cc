@@ -1,7 +1,7 @@
 // Transpose.
-#include "kernels/cpu/strided.h"
-
 #include <numeric>
+
+#include "kernels/cpu/strided.h"
 
 namespace onnx_iron {
 namespace {

@@ -34,8 +34,7 @@ class Unary : public Kernel {
 
 class Table : public Kernel {
  public:
-  Table(const UnaryFunction& function, int64_t count)
-      : table_(table_of(function)), count_(count) {}
+  Table(const UnaryFunction& function, int64_t count) : table_(table_of(function)), count_(count) {}
 
   void run(const Buffers& buffers, Threads& threads) const override {
     const bf16* x = static_cast<const bf16*>(buffers.inputs[0]);
@@ -51,8 +50,8 @@ class Table : public Kernel {
   int64_t count_;
 };
 
-// The function that a node means: its op's only one, or the one that an attribute chooses; the first
-// where the node has no such attribute.
+// The function that a node means: its op's only one, or the one that an attribute chooses; the
+// first where the node has no such attribute.
 const UnaryFunction& function_of(const Node& node) {
   std::vector<const UnaryFunction*> found;
   std::vector<std::string> choices;

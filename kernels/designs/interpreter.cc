@@ -82,9 +82,8 @@ class Run {
       }
     }
     if (!fits) {
-      throw std::invalid_argument(call.kernel +
-                                  " does not take these arguments; its signature is " +
-                                  kernel.signature);
+      throw std::invalid_argument(
+          call.kernel + " does not take these arguments; its signature is " + kernel.signature);
     }
     resolved_.push_back(&kernel);
   }

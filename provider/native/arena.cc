@@ -18,9 +18,8 @@ class Gaps {
  public:
   // Where the first gap of a size begins, which is taken from it.
   int64_t take(int64_t size) {
-    auto gap = std::find_if(gaps_.begin(), gaps_.end(), [&](const auto& each) {
-      return each.second - each.first >= size;
-    });
+    auto gap = std::find_if(gaps_.begin(), gaps_.end(),
+                            [&](const auto& each) { return each.second - each.first >= size; });
     if (gap == gaps_.end()) throw std::invalid_argument("arena: the values are too big");
     auto [begin, end] = *gap;
     gaps_.erase(gap);

@@ -32,8 +32,7 @@ ONNX_IRON_EXPORT bool onnx_iron_program_recipe(void* request, const int64_t* cod
 
 // An offset for each span, of three numbers: the first step that uses it, the last one, and its
 // bytes; they are sorted by the first. False where they do not fit into memory.
-ONNX_IRON_EXPORT bool onnx_iron_arena_offsets(const int64_t* spans, size_t count,
-                                              int64_t* offsets);
+ONNX_IRON_EXPORT bool onnx_iron_arena_offsets(const int64_t* spans, size_t count, int64_t* offsets);
 
 // Gives the program to another device, which Python runs under this number.
 ONNX_IRON_EXPORT bool onnx_iron_program_device(void* request, int64_t number);

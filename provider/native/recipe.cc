@@ -15,7 +15,9 @@ enum Operation { kConstant, kDim, kAdd, kSub, kMul, kFloorDiv, kMod };
 enum Relation { kEqual, kLess, kLessEqual };
 enum Kind { kInteger, kReal, kText, kIntegers };
 
-[[noreturn]] void damaged() { throw std::invalid_argument("program: the planner's code is damaged"); }
+[[noreturn]] void damaged() {
+  throw std::invalid_argument("program: the planner's code is damaged");
+}
 
 class Reader {
  public:

@@ -10,8 +10,8 @@
 
 namespace onnx_iron {
 
-// Which dtypes an input takes: T is float32 or bfloat16, the same for all inputs and outputs; any is
-// T, or an int32, int64 or bool that is moved.
+// Which dtypes an input takes: T is float32 or bfloat16, the same for all inputs and outputs; any
+// is T, or an int32, int64 or bool that is moved.
 enum class InputKind { kT, kTOrFloat32, kAny, kIndex, kScalar };
 
 struct InputSignature {

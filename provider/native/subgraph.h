@@ -63,7 +63,7 @@ class Subgraph : public ort::ComputeTable {
   std::vector<size_t> constant_inputs_;
   std::vector<size_t> changing_inputs_;
   std::shared_ptr<const Program> static_program_;
-  std::mutex recipes_mutex_;  // held for look-ups only
+  std::mutex recipes_mutex_;                            // held for look-ups only
   std::vector<std::shared_ptr<const Recipe>> recipes_;  // the latest planned last
   // Constants stay where they are as long as the session lives: they are read once.
   std::once_flag constants_read_;

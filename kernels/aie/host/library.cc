@@ -51,8 +51,8 @@ __attribute__((visibility("default"))) const char* onnx_iron_aie_signature(size_
 
 // Calls a kernel that may touch these regions only. Returns 0, or 1 with the reason in `error`.
 __attribute__((visibility("default"))) int onnx_iron_aie_call(
-    size_t index, const onnx_iron::aie_host::Argument* arguments,
-    const aie::host::Region* regions, size_t region_count, char* error, size_t error_bytes) {
+    size_t index, const onnx_iron::aie_host::Argument* arguments, const aie::host::Region* regions,
+    size_t region_count, char* error, size_t error_bytes) {
   try {
     const onnx_iron::aie_host::Entry& entry = onnx_iron::aie_host::entries().at(index);
     const onnx_iron::aie_host::Checked checked({regions, region_count});

@@ -78,6 +78,6 @@ struct Registration {
 
 }  // namespace onnx_iron::aie_host
 
-#define ONNX_IRON_KERNEL(name) \
+#define ONNX_IRON_KERNEL(name)                        \
   [[maybe_unused]] static const bool name##_entered = \
       onnx_iron::aie_host::Registration::of<name>(#name);

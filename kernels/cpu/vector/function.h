@@ -39,9 +39,8 @@ template <typename Function, typename T>
 void unary_loop(const void* x, void* out, int64_t n) {
   const T* from = static_cast<const T*>(x);
   T* to = static_cast<T*>(out);
-  for_eights(n, [&](int64_t i, auto load, auto store) {
-    store(to + i, Function::apply(load(from + i)));
-  });
+  for_eights(
+      n, [&](int64_t i, auto load, auto store) { store(to + i, Function::apply(load(from + i))); });
 }
 
 template <typename Function, typename T>
@@ -126,12 +125,12 @@ inline constexpr BinaryFunction kBinary[] = {binary_function<Functions>()...};
 #define ONNX_IRON_FUNCTIONS_OF(stem) ONNX_IRON_FUNCTIONS_IN(stem)
 
 // The last line of such a file, in its namespace: the structs that it holds, all of one operand ...
-#define ONNX_IRON_UNARY(...)                                                   \
-  extern const FunctionFile ONNX_IRON_FUNCTIONS_OF(ONNX_IRON_FUNCTION_FILE);   \
-  constinit const FunctionFile ONNX_IRON_FUNCTIONS_OF(ONNX_IRON_FUNCTION_FILE) \
-      = {kUnary<__VA_ARGS__>, std::size(kUnary<__VA_ARGS__>), nullptr, 0};
+#define ONNX_IRON_UNARY(...)                                                       \
+  extern const FunctionFile ONNX_IRON_FUNCTIONS_OF(ONNX_IRON_FUNCTION_FILE);       \
+  constinit const FunctionFile ONNX_IRON_FUNCTIONS_OF(ONNX_IRON_FUNCTION_FILE) = { \
+      kUnary<__VA_ARGS__>, std::size(kUnary<__VA_ARGS__>), nullptr, 0};
 // ... or all of two.
-#define ONNX_IRON_BINARY(...)                                                  \
-  extern const FunctionFile ONNX_IRON_FUNCTIONS_OF(ONNX_IRON_FUNCTION_FILE);   \
-  constinit const FunctionFile ONNX_IRON_FUNCTIONS_OF(ONNX_IRON_FUNCTION_FILE) \
-      = {nullptr, 0, kBinary<__VA_ARGS__>, std::size(kBinary<__VA_ARGS__>)};
+#define ONNX_IRON_BINARY(...)                                                      \
+  extern const FunctionFile ONNX_IRON_FUNCTIONS_OF(ONNX_IRON_FUNCTION_FILE);       \
+  constinit const FunctionFile ONNX_IRON_FUNCTIONS_OF(ONNX_IRON_FUNCTION_FILE) = { \
+      nullptr, 0, kBinary<__VA_ARGS__>, std::size(kBinary<__VA_ARGS__>)};

@@ -93,9 +93,7 @@ ONNX_IRON_INLINE void multiply(const float* a, const float* b, int64_t steps, Su
   }
 }
 
-ONNX_IRON_INLINE void finish_row(const Sums& sums, int r, float* out) {
-  sum_four(sums.v[r], out);
-}
+ONNX_IRON_INLINE void finish_row(const Sums& sums, int r, float* out) { sum_four(sums.v[r], out); }
 
 #endif
 

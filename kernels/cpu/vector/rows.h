@@ -1,5 +1,5 @@
-// Sums over a row of 32 lanes, element i in lane i % 32, and one order in which the lanes are added:
-// a row's bits depend neither on the other rows nor on the width of the CPU's vectors.
+// Sums over a row of 32 lanes, element i in lane i % 32, and one order in which the lanes are
+// added: a row's bits depend neither on the other rows nor on the width of the CPU's vectors.
 #pragma once
 
 #include "kernels/cpu/vector/simd.h"

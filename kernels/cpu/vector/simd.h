@@ -1,5 +1,5 @@
-// Eight lanes of float32, and the same eight in float64: AVX2 (and AVX-512 for the latter) where the
-// source is compiled for it, the compiler's own vectors elsewhere.
+// Eight lanes of float32, and the same eight in float64: AVX2 (and AVX-512 for the latter) where
+// the source is compiled for it, the compiler's own vectors elsewhere.
 #pragma once
 
 #include <cstddef>

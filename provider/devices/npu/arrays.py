@@ -7,6 +7,7 @@ the buffer behind it, and copies nothing. Between calls the newest contents may 
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import weakref
 import zlib
@@ -168,3 +169,11 @@ class SharedStates(Memory):
 
 
 NPU = SharedStates()
+
+
+def memory(address: int, size: int) -> Array:
+    """The host's memory at an address."""
+    if size == 0:
+        return np.empty(0, np.uint8)
+    array: Array = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+    return array

@@ -2,54 +2,23 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
 
 import numpy as np
 
-from onnx_iron.dtypes import Array
-from onnx_iron.provider.devices.npu.arrays import SharedMemory, find, weight_buffer
+from onnx_iron.provider.devices.npu.arrays import SharedMemory, find, memory, weight_buffer
 from onnx_iron.provider.devices.npu.artifacts import image, images, kernel_name
+from onnx_iron.provider.devices.npu.binding import Binding, Prepared
 from onnx_iron.provider.devices.npu.checks import check, is_checked
 from onnx_iron.provider.devices.npu.errors import ContextLostError, NpuError
 from onnx_iron.provider.devices.npu.host import HostStep
 from onnx_iron.provider.devices.npu.plan import Place, Plan, Segment, Work
 from onnx_iron.provider.devices.npu.uses import Uses
-from onnx_iron.provider.devices.npu.xrt import Buffer, Context, Device, RunList
-
-
-@dataclass
-class Prepared:
-    """A segment's run list in a context.
-
-    Attributes:
-        instructions, values: of the runs that have per-call values, by the run's number.
-        moving: operands that may be elsewhere at each call: the run, the operand's position, its
-            name.
-    """
-
-    runs: RunList
-    instructions: dict[int, Buffer]
-    values: dict[int, tuple[int, ...]]
-    moving: list[tuple[int, int, str]]
-
-
-@dataclass
-class Binding:
-    """One call: where its inputs and outputs are, for the host and for the NPU."""
-
-    inputs: Sequence[int]
-    outputs: Sequence[int]
-    given: dict[int, Buffer]
-    made: dict[int, Buffer]
-    shared_inputs: dict[int, SharedMemory]
-    shared_outputs: dict[int, SharedMemory]
-    bounced: dict[int, Array]
+from onnx_iron.provider.devices.npu.xrt import Buffer, Context, Device
 
 
 class NpuProgram:
@@ -403,11 +372,3 @@ class NpuProgram:
             for number, segment in enumerate(self._plan.segments)
             if segment.on_npu
         }
-
-
-def memory(address: int, size: int) -> Array:
-    """The host's memory at an address."""
-    if size == 0:
-        return np.empty(0, np.uint8)
-    array: Array = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
-    return array
