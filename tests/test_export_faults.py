@@ -269,9 +269,7 @@ def test_versions_without_a_weights_file_are_never_opened_half_old_and_half_new(
             os._exit(0)
         os.waitpid(child, 0)
         there = {p.name: p.read_bytes() for p in folder.glob("*.onnx")}
-        if len(there) == 2 and there not in (old, new):
-            with pytest.raises(ValueError, match="not of one export"):
-                check_together(sorted(folder.glob("*.onnx")))
+        assert len(there) < 2 or there in (old, new)
         seen.add("old" if there == old else "new" if there == new else "neither")
     assert seen == {"old", "neither", "new"}
 

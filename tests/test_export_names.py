@@ -67,6 +67,9 @@ def test_a_node_has_its_weight_s_path_or_its_layer_and_its_function(rows: int) -
         *(f"layers.{layer}.{part}" for layer in range(2) for part in LAYER),
         *(*last, "norm", "embedding_1"),
     ]
+    results = {node.name: node.output[0] for node in model.graph.node}
+    assert results["layers.0.gate"] == "layers.0.gate.output"  # its weight is layers.0.gate
+    assert results["layers.0.silu"] == "layers.0.silu"
     every = [node.name for node in model.graph.node]
     assert len(set(every)) == len(every)
 
@@ -92,15 +95,14 @@ def test_names_that_steps_and_weights_would_share_are_told_apart() -> None:
     """A second node of the weight a is a_1, which is a weight's path too."""
 
     def body(self: Any, x: Handle) -> Handle:
-        y = F.causal_conv1d(x * self.a * self.a * self.a_1, self.c, self.kept)
-        return y * self.deep["new_state"]
+        y = F.causal_conv1d(x * self.a * self.a * self.a_1, self.c["weight"], self.kept)
+        return y * self.c["new_state"]
 
-    parts = {"a": random(8), "a_1": random(8, seed=1), "c": random(3, 8, seed=2)}
-    graph = Network(
-        body, **parts, kept=F.conv_state(3, 8, 4, np.float32), deep={"new_state": random(8, seed=3)}
-    )
+    filters = {"weight": random(3, 8, seed=2), "new_state": random(8, seed=3)}
+    kept = F.conv_state(3, 8, 4, np.float32)
+    graph = Network(body, a=random(8), a_1=random(8, seed=1), c=filters, kept=kept)
     model = Exported(graph.trace(x=((1, 8), np.float32)))
-    assert names(model.model) == ["a", "a_1", "a_1_1", "c", "deep.new_state"]
+    assert names(model.model) == ["a", "a_1", "a_1_1", "c", "c.new_state_1"]
     assert_same_bits(model(x=numbered(1, 8))["output"], graph.reference(numbered(1, 8)))
 
 
