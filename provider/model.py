@@ -237,9 +237,10 @@ class Model:
 
     def _how_to_follow(self, name: str) -> str:
         """What to write in a body whose rows are bounded behind an input, and not the input's."""
-        if self.rows_value is None or self.row_axes(name) or not self.inputs[name].dims:
+        bounds = [rows for axes in self.bounds.values() for rows in axes.values()]
+        rows = next((value for bound in bounds for value in bound.names()), None)
+        if rows is None or self.bounds.get(name) or not self.inputs[name].dims:
             return ""
-        rows = self.rows_value
         return (
             f"; the graph bounds no axis of it by {rows!r}. For a prompt of any length bound the "
             f"input itself and not what is computed of it: {name} = {name}[:{rows}], then "
