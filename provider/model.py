@@ -230,7 +230,22 @@ class Model:
                 f"{where}: input {name!r} is {array.dtype.name}, expected {port.dtype.name}"
             )
         if not port.fits(array.shape):
-            raise ValueError(f"{where}: input {name!r} has shape {array.shape}, expected {port}")
+            raise ValueError(
+                f"{where}: input {name!r} has shape {array.shape}, expected {port}"
+                + self._how_to_follow(name)
+            )
+
+    def _how_to_follow(self, name: str) -> str:
+        """What to write in a body whose rows are bounded behind an input, and not the input's."""
+        bounds = [rows for axes in self.bounds.values() for rows in axes.values()]
+        rows = next((value for bound in bounds for value in bound.names()), None)
+        if rows is None or self.bounds.get(name) or not self.inputs[name].dims:
+            return ""
+        return (
+            f"; the graph bounds no axis of it by {rows!r}. For a prompt of any length bound the "
+            f"input itself and not what is computed of it: {name} = {name}[:{rows}], then "
+            f"F.embedding({name}, table) say"
+        )
 
     def call(self, inputs: Mapping[str, Array], states: States) -> dict[str, Array]:
         """Run once, with checked inputs. The states move on; the results are the caller's own."""

@@ -7,6 +7,7 @@ import operator
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -16,7 +17,7 @@ import torch
 from compare import assert_same_bits
 from networks import Network, numbered, random, recorded, traced
 
-from onnx_iron import Handle, State, Value, Weight, state
+from onnx_iron import Handle, Session, State, Value, Weight, export, state
 from onnx_iron import functional as F
 from onnx_iron.dtypes import BFLOAT16, FLOAT32, Array
 
@@ -355,3 +356,23 @@ def test_torch_is_not_imported_for_a_weight() -> None:
 def test_a_bfloat16_handle_times_a_number_stays_bfloat16() -> None:
     graph = Network(lambda self, x: -x)
     assert graph.trace(x=((2,), BFLOAT16)).outputs["output"].dtype == BFLOAT16
+
+
+def test_rows_that_are_bounded_behind_the_input_say_to_bound_the_input(tmp_path: Path) -> None:
+    def behind(self: Any, x: Any, *, rows: Any) -> Any:
+        return F.embedding(x, self.table)[:rows] * 1
+
+    def bounded(self: Any, x: Any, *, rows: Any) -> Any:
+        return F.embedding(x[:rows], self.table) * 1
+
+    ids, table = np.arange(11, dtype=np.int32), random(16, 4)
+    for body in (behind, bounded):
+        graph = Network(body, table=table)
+        roles = {"prefill": 8, "decode": 1}
+        traces = {role: graph.trace(x=((n,), np.int32)) for role, n in roles.items()}
+        export(traces, tmp_path / body.__name__)
+    session = Session(tmp_path / "behind", provider="stock")
+    with pytest.raises(ValueError, match=r"bounds no axis of it by 'rows'.* x = x\[:rows"):
+        session.prefill(x=ids)
+    result = Session(tmp_path / "bounded", provider="stock").prefill(x=ids)["output"]
+    np.testing.assert_array_equal(result, table[ids])
