@@ -7,7 +7,7 @@ from pathlib import Path
 
 import onnxruntime
 
-from onnx_iron.provider.options import read_options
+from onnx_iron.provider.option_checks import read_options
 from onnx_iron.provider.placement import RECORDING
 from onnx_iron.provider.registration import EP_NAME, register
 from onnx_iron.provider.weights import check_weights

@@ -15,7 +15,8 @@ from onnx_iron.provider.claim import decide, group
 from onnx_iron.provider.devices import DEVICES
 from onnx_iron.provider.devices.sinks import give
 from onnx_iron.provider.graph import read_graph
-from onnx_iron.provider.options import OptionError, read_options
+from onnx_iron.provider.option_checks import read_options
+from onnx_iron.provider.options import OptionError
 from onnx_iron.provider.records import remember, remember_places
 from onnx_iron.provider.subgraph import CompileError, lower_for_all, lower_subgraph
 

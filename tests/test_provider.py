@@ -88,9 +88,9 @@ def test_a_bad_option_is_an_error_that_names_it(
 
 @pytest.mark.usefixtures("without_npu")
 def test_npu_falls_back_to_the_cpu_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnx_iron.provider import options
+    from onnx_iron.provider import option_checks, options
 
-    monkeypatch.setattr(options, "_warned", False)
+    monkeypatch.setattr(option_checks, "_warned", False)
     serialized = add_model(node("Add", "x x", "z"))
     with pytest.warns(options.FallbackWarning, match="the CPU runs the model"):
         session = iron(serialized, device="npu", fallback="cpu")

@@ -57,9 +57,9 @@ class Case:
     @functools.cached_property
     def expected(self) -> tuple[Results, ...]:
         """For each call the outputs, and the states as ``present.<name>``."""
-        return expected_results(self)
+        return expected_results(self.trace, self.calls)
 
     @functools.cached_property
     def expected_flushed(self) -> tuple[Results, ...]:
         """The same where numbers below the least normal one are zeros."""
-        return expected_results(self, flushed=True)
+        return expected_results(self.trace, self.calls, flushed=True)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from onnx_iron.conformance.rounding import rounded
 from onnx_iron.dtypes import FLOATS, INT32, Array, Spec
+from onnx_iron.graph import Trace
 from onnx_iron.graph.reference import run_reference
 from onnx_iron.operators import Op
-
-if TYPE_CHECKING:
-    from onnx_iron.conformance.case import Case
 
 # Of float32 and of bfloat16.
 LEAST_NORMAL = 2.0**-126
@@ -33,25 +31,39 @@ class Expected:
 Results: TypeAlias = Mapping[str, Expected]
 
 
-def expected_results(case: Case, flushed: bool = False) -> tuple[Results, ...]:
-    """The results of a case's calls.
+class Call(Protocol):
+    """What a call gives to a graph, by name."""
+
+    @property
+    def inputs(self) -> Mapping[str, Array]:
+        """Its arrays."""
+
+    @property
+    def values(self) -> Mapping[str, int]:
+        """Its per-call values."""
+
+
+def expected_results(
+    trace: Trace, calls: Sequence[Call], flushed: bool = False
+) -> tuple[Results, ...]:
+    """The results of calls of a graph, each with the states that the one before left.
 
     Args:
         flushed: numbers below the least normal one are zeros, as operands and as results of a step.
     """
     results, states = [], dict[str, Array]()
-    for call in case.calls:
+    for call in calls:
         steps = _Steps(flushed)
-        values = {name: call.values[name] for name in case.trace.value_names}
-        inputs = {name: call.inputs[name] for name in case.trace.inputs}
-        outputs = run_reference(case.trace, inputs, values, states, steps)
+        values = {name: call.values[name] for name in trace.value_names}
+        inputs = {name: call.inputs[name] for name in trace.inputs}
+        outputs = run_reference(trace, inputs, values, states, steps)
         # Of one step its operator says the magnitudes; of several they are the largest number's.
-        last = steps.magnitudes if len(case.trace.steps) == 1 else ()
+        last = steps.magnitudes if len(trace.steps) == 1 else ()
         made = {}
         for number, (name, array) in enumerate(outputs.items()):
             magnitude = last[number] if number < len(last) else _largest(array)
             made[name] = Expected(array, np.broadcast_to(magnitude, array.shape))
-        for name, state in case.trace.states.items():
+        for name, state in trace.states.items():
             if not state.scratch:
                 kept = states[name].copy()
                 made[f"present.{name}"] = Expected(kept, np.full(kept.shape, _largest(kept)))
