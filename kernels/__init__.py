@@ -14,7 +14,7 @@ from onnx_iron.native import Kernel, library, library_path
 
 __all__ = ["cpu_path", "kernel_names", "library_path", "run_kernel"]
 
-Value: TypeAlias = "bool | int | float | str | Sequence[int]"
+AttributeValue: TypeAlias = "bool | int | float | str | Sequence[int]"
 
 
 def kernel_names() -> list[str]:
@@ -45,7 +45,7 @@ def run_kernel(
     op: str,
     inputs: Sequence[Array | None],
     outputs: Sequence[tuple[Sequence[int], npt.DTypeLike] | Array],
-    attributes: Mapping[str, Value] | None = None,
+    attributes: Mapping[str, AttributeValue] | None = None,
     threads: int = 1,
 ) -> list[Array]:
     """Make an operator's kernel and run it once.

@@ -3,23 +3,24 @@
 Each records the operator steps that compute it and returns their handle. Weights are a
 checkpoint's ``(out, in)``, as ``torch.nn.Linear`` stores them. A handle's own ``+ - * /`` are
 steps too, and ``@`` of one row.
+
+The examples run inside of a body: ``x`` is a handle (4, 8), ``w`` a weight (8, 8), ``b`` one (8,),
+all float32, ``n`` a per-call value.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from onnx_iron.dtypes import BFLOAT16
 from onnx_iron.graph.arrays import as_array
 from onnx_iron.graph.context import current_trace
+from onnx_iron.graph.conv_state import ConvState, conv_state
 from onnx_iron.graph.handle import Handle, Tensor
-from onnx_iron.graph.parts import State, state
+from onnx_iron.graph.parts import State
 from onnx_iron.graph.value import Value
 from onnx_iron.operators.arithmetic import Add
 from onnx_iron.operators.attention import Attention
@@ -34,55 +35,6 @@ from onnx_iron.operators.rms_norm import RMSNorm
 from onnx_iron.operators.rope import RoPE
 from onnx_iron.operators.silu import SiLU
 from onnx_iron.operators.softmax import Softmax
-
-
-@dataclass
-class ConvState:
-    """What a short causal conv carries between calls.
-
-    Attributes:
-        read: the K - 1 rows before a call's first.
-        write: where the K - 1 rows ending it go; the same state as ``read``, or another.
-        window: scratch (2, chunk, channels), where a call's rows are staged after those before.
-        tail: scratch (K - 1, channels), where the rows to write are staged.
-    """
-
-    read: Tensor
-    write: Tensor
-    window: State
-    tail: State
-
-    def named_parts(self) -> Iterator[tuple[str, Any]]:
-        """A state both read and written is named by this object's own path."""
-        same = self.read is self.write
-        yield ("" if same else "read"), self.read
-        yield "write", self.write
-        yield "window", self.window
-        yield "tail", self.tail
-
-
-def conv_state(kernel_size: int, channels: int, chunk: int = 1, dtype: Any = BFLOAT16) -> ConvState:
-    """A ConvState that reads and writes one state.
-
-    Args:
-        kernel_size: K, the number of taps.
-        channels: the width of the rows.
-        chunk: the most rows that a call filters.
-        dtype: float32 or bfloat16, as the rows filtered.
-
-    Raises:
-        ValueError: ``kernel_size``, ``channels`` or ``chunk`` below 1.
-    """
-    for name, number in (("kernel_size", kernel_size), ("channels", channels), ("chunk", chunk)):
-        if number < 1:
-            raise ValueError(f"conv_state(): {name} is {number}; it must be at least 1")
-    carried = state((kernel_size - 1, channels), dtype)
-    return ConvState(
-        read=carried,
-        write=carried,
-        window=state((2, max(chunk, kernel_size - 1), channels), dtype, scratch=True),
-        tail=state((kernel_size - 1, channels), dtype, scratch=True),
-    )
 
 
 def linear(
@@ -107,6 +59,10 @@ def linear(
 
     Raises:
         ValueError: ``x`` of another rank, or GEMV tunables for several rows.
+
+    Example:
+        >>> F.linear(x, w, b, precision=F.Precision.HIGHEST).shape
+        (4, 8)
     """
     x = _tensor("linear", "x", x)
     bias = None if bias is None else _tensor("linear", "bias", bias)
@@ -146,6 +102,10 @@ def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | Non
 
     Raises:
         ValueError: ``normalized_shape`` is not ``x``'s last axis.
+
+    Example:
+        >>> F.rms_norm(x, 8, b, eps=1e-5).shape
+        (4, 8)
     """
     x = _last_axis("rms_norm", x, normalized_shape)
     if eps is None:
@@ -163,6 +123,10 @@ def layer_norm(
 
     Raises:
         ValueError: ``normalized_shape`` is not ``x``'s last axis.
+
+    Example:
+        >>> F.layer_norm(x, (8,), b, b).shape
+        (4, 8)
     """
     x = _last_axis("layer_norm", x, normalized_shape)
     y = LayerNorm.step(x, weight=weight, epsilon=float(eps))
@@ -170,7 +134,12 @@ def layer_norm(
 
 
 def silu(x: Any) -> Handle:
-    """Apply SiLU, ``x * sigmoid(x)``, as torch's."""
+    """Apply SiLU, ``x * sigmoid(x)``, as torch's.
+
+    Example:
+        >>> F.silu(x)
+        <Handle silu intermediate (4, 8) float32>
+    """
     return SiLU.step(x)
 
 
@@ -181,6 +150,10 @@ def gelu(x: Any, approximate: str = "none") -> Handle:
 
     Raises:
         ValueError: ``approximate`` is neither.
+
+    Example:
+        >>> F.gelu(x, approximate="tanh").shape
+        (4, 8)
     """
     return GELU.step(x, approximate=approximate)
 
@@ -190,6 +163,10 @@ def softmax(x: Any, dim: int = -1) -> Handle:
 
     Raises:
         ValueError: ``dim`` is another axis.
+
+    Example:
+        >>> F.softmax(x, dim=-1).shape
+        (4, 8)
     """
     x = _tensor("softmax", "x", x)
     if dim not in (-1, len(x.shape) - 1):
@@ -205,6 +182,10 @@ def rope(x: Any, angles: Any, *, interleaved: bool = False) -> Handle:
         angles: (n, head_dim), n dividing rows: (cos0, sin0, cos1, sin1, ...), each row for
             rows / n consecutive rows; x's dtype or float32.
         interleaved: turn the pairs (2i, 2i + 1) rather than (i, i + head_dim / 2).
+
+    Example:
+        >>> F.rope(x, x[:2]).shape
+        (4, 8)
     """
     return RoPE.step(x, angles, interleaved=interleaved)
 
@@ -232,6 +213,11 @@ def causal_conv1d(
 
     Raises:
         ValueError: several rows without a bound, more than the state's chunk, or another shape.
+
+    Example:
+        >>> taps = np.ones((3, 8), np.float32)
+        >>> F.causal_conv1d(x[:n], taps, conv, activation="silu").valid
+        {0: Value(n)}
     """
     x = _tensor("causal_conv1d", "x", x)
     rows = x.valid.get(0) if isinstance(x, Handle) else None
@@ -257,6 +243,11 @@ def causal_conv1d(
 def embedding(input: Any, weight: Any) -> Handle:  # torch's name for the ids
     """For each id of ``input`` (int32 or int64, any shape) its row of ``weight``
     ``(entries, width)``; the ids' shape, then width. An id outside is an error at the call.
+
+    Example:
+        >>> ids = np.array([0, 2, 2], np.int32)
+        >>> F.embedding(ids, w).shape
+        (3, 8)
     """
     return Embedding.step(weight, input)
 
@@ -289,6 +280,11 @@ def scaled_dot_product_attention(
     Raises:
         ValueError: shapes that do not fit, a position without ``is_causal``, or heads that
             differ without ``enable_gqa``.
+
+    Example:
+        >>> heads = x.reshape(4, 2, 4)
+        >>> F.scaled_dot_product_attention(heads, heads, heads, is_causal=True).shape
+        (4, 2, 4)
     """
     query, key, value = (
         _tensor("scaled_dot_product_attention", name, x)

@@ -9,11 +9,11 @@ from typing import TypeAlias
 
 from onnx_iron.native import library
 from onnx_iron.provider.in_place import candidates
-from onnx_iron.provider.lowering import Lowering, Step
+from onnx_iron.provider.lowering import KernelCall, Lowering
 
 ALIGNMENT = 64
 
-InPlace: TypeAlias = Callable[[Step, int, Lowering], Sequence[int]]
+InPlace: TypeAlias = Callable[[KernelCall, int, Lowering], Sequence[int]]
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Span:
 
 def plan_spans(
     lowering: Lowering,
-    steps: Sequence[Step],
+    steps: Sequence[KernelCall],
     elsewhere: Collection[str],
     in_place: InPlace = candidates,
 ) -> tuple[list[Span], dict[str, int]]:
@@ -70,7 +70,7 @@ def plan_spans(
 
 def plan_arena(
     lowering: Lowering,
-    steps: Sequence[Step],
+    steps: Sequence[KernelCall],
     elsewhere: Collection[str],
     in_place: InPlace = candidates,
 ) -> dict[str, int]:
@@ -89,7 +89,7 @@ def plan_arena(
 
 def _dying_inputs(
     lowering: Lowering,
-    step: Step,
+    step: KernelCall,
     output: int,
     position: int,
     last_read: dict[str, int],

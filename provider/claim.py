@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onnx_iron.dtypes import Array, Spec
-from onnx_iron.provider.graph import Graph, Node
+from onnx_iron.provider.graph import GraphDescription, Node
 from onnx_iron.provider.kernel_check import check_step
 from onnx_iron.provider.lowering import Lowering, Refused, start
 from onnx_iron.provider.rules import lower
@@ -57,7 +57,7 @@ class Known:
     value that one group computes is known to the nodes of that group alone.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: GraphDescription) -> None:
         self._graph = graph
         self._constants = start(graph).integers
         self._contents: dict[int, dict[str, Array]] = {}
@@ -98,7 +98,7 @@ class Known:
                 self._guessed.discard(name)
 
 
-def decide(graph: Graph) -> list[Decision]:
+def decide(graph: GraphDescription) -> list[Decision]:
     """Try every node: its rule, and the kernels that the rule calls for.
 
     A node of a graph inside another node (the branches of an If) is left: its outer values are
@@ -130,7 +130,7 @@ def _reason_to_leave(node: Node, known: Known, level: int) -> str:
     return ""
 
 
-def declared_specs(graph: Graph) -> dict[str, Spec]:
+def declared_specs(graph: GraphDescription) -> dict[str, Spec]:
     """The types that onnxruntime knows, a stand-in for each open dimension."""
     return {
         value.name: Spec(

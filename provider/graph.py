@@ -13,7 +13,7 @@ from onnx_iron.dtypes import DTYPES, Array, DType
 
 
 @dataclass(frozen=True)
-class Value:
+class ValueInfo:
     """A tensor in the graph.
 
     ``dtype`` is None for one that no kernel knows; ``dims`` is None where the rank is unknown, and
@@ -59,22 +59,22 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Graph:
+class GraphDescription:
     """Nodes in a valid order, the values they mention, and the names at the border."""
 
     name: str
     nested: bool
     nodes: tuple[Node, ...]
-    values: Mapping[str, Value]
+    values: Mapping[str, ValueInfo]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
 
-def read_graph(description: Mapping[str, Any]) -> Graph:
+def read_graph(description: Mapping[str, Any]) -> GraphDescription:
     """The graph in a description that came as JSON."""
     values = {item["name"]: _value(item) for item in description["values"]}
     nodes = [_node(index, item) for index, item in enumerate(description["nodes"])]
-    return Graph(
+    return GraphDescription(
         name=description["name"],
         nested=description["nested"],
         nodes=tuple(in_order(nodes)),
@@ -84,13 +84,13 @@ def read_graph(description: Mapping[str, Any]) -> Graph:
     )
 
 
-def _value(item: Mapping[str, Any]) -> Value:
+def _value(item: Mapping[str, Any]) -> ValueInfo:
     dtype = DTYPES.get(item["dtype"])
     dims = item["dims"]
     data = None
     if "data" in item:
         data = np.array(item["data"], dtype).reshape(dims)
-    return Value(
+    return ValueInfo(
         name=item["name"],
         dtype=dtype,
         dtype_number=item["dtype"],

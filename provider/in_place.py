@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from onnx_iron.provider.lowering import Lowering, Step
+from onnx_iron.provider.lowering import KernelCall, Lowering
 
 
-def candidates(step: Step, output: int, lowering: Lowering) -> list[int]:
+def candidates(step: KernelCall, output: int, lowering: Lowering) -> list[int]:
     """The inputs whose bytes the output may take: of its size, and read by no other operand."""
     inputs = step.op.replaceable(output, len(step.inputs))
     spec = lowering.specs[step.outputs[output]]
@@ -19,7 +19,7 @@ def candidates(step: Step, output: int, lowering: Lowering) -> list[int]:
     ]
 
 
-def _reads_alone(step: Step, index: int, lowering: Lowering) -> bool:
+def _reads_alone(step: KernelCall, index: int, lowering: Lowering) -> bool:
     """Whether the other operands that share the input's bytes, if any, are the very same value,
     read element by element."""
     own = step.inputs[index]

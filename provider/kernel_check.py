@@ -6,7 +6,7 @@ import functools
 
 from onnx_iron.dtypes import Spec
 from onnx_iron.native import Kernel
-from onnx_iron.provider.lowering import Lowering, Refused, Step
+from onnx_iron.provider.lowering import KernelCall, Lowering, Refused
 from onnx_iron.provider.operator import Operator
 
 
@@ -20,7 +20,7 @@ def refusal(op: Operator, inputs: tuple[Spec | None, ...], outputs: tuple[Spec |
         return str(error)
 
 
-def check_step(step: Step, lowering: Lowering) -> None:
+def check_step(step: KernelCall, lowering: Lowering) -> None:
     """Refuse a step that has no kernel.
 
     Raises:

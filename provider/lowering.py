@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from onnx_iron.dtypes import Array, DType, Shape, Spec
-from onnx_iron.provider.graph import Graph, Node
+from onnx_iron.provider.graph import GraphDescription, Node
 from onnx_iron.provider.operator import Operator
 
 MOST_BYTES = 1 << 47
@@ -20,7 +20,7 @@ class Refused(Exception):  # noqa: N818 - a refusal is an answer, caught where a
 
 
 @dataclass
-class Step:
+class KernelCall:
     """One call of a kernel. An omitted input is None."""
 
     name: str
@@ -55,7 +55,7 @@ class Lowering:
     specs: dict[str, Spec] = field(default_factory=dict)
     integers: MutableMapping[str, Array] = field(default_factory=dict)
     guessed: Collection[str] = ()
-    steps: list[Step] = field(default_factory=list)
+    steps: list[KernelCall] = field(default_factory=list)
     views: dict[str, View] = field(default_factory=dict)
     literals: dict[str, Array] = field(default_factory=dict)
 
@@ -204,7 +204,7 @@ class Operation:
     def step(self, op: Operator, inputs: Sequence[str | None], outputs: Sequence[str]) -> None:
         """Call a kernel."""
         name = self.node.name or self.node.outputs[0]
-        self._lowering.steps.append(Step(name, op, list(inputs), list(outputs)))
+        self._lowering.steps.append(KernelCall(name, op, list(inputs), list(outputs)))
 
     def view(self, base: str, shape: Shape, offset: int = 0, index: int = 0) -> None:
         """Make an output a part of another value's bytes."""
@@ -216,7 +216,7 @@ class Operation:
                 self._lowering.integers[output] = whole.reshape(shape)
 
 
-def start(graph: Graph) -> Lowering:
+def start(graph: GraphDescription) -> Lowering:
     """A lowering that knows the contents of the graph's integer constants."""
     integers = {v.name: v.data for v in graph.values.values() if v.data is not None}
     return Lowering(integers=integers)

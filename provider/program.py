@@ -11,7 +11,7 @@ from typing import Any
 from onnx_iron.dtypes import NUMBERS, Array
 from onnx_iron.native import encode, encode_exactly, library
 from onnx_iron.provider.arena import plan_spans
-from onnx_iron.provider.lowering import Step
+from onnx_iron.provider.lowering import KernelCall
 from onnx_iron.provider.subgraph import Subgraph
 from onnx_iron.provider.symbols import Symbol
 
@@ -80,7 +80,7 @@ class Writer:
         self._data += content
         return begin, len(content)
 
-    def _step(self, code: array[int], step: Step) -> None:
+    def _step(self, code: array[int], step: KernelCall) -> None:
         code.extend(self._bytes(encode(step.name)))
         code.extend(self._bytes(encode_exactly(step.op.name)))
         for names in (step.inputs, step.outputs):

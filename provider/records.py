@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from onnx_iron.provider.claim import Decision
-from onnx_iron.provider.graph import Graph
+from onnx_iron.provider.graph import GraphDescription
 
-# Graph name, names of the inputs, names of the outputs, and the session's options.
+# GraphDescription name, names of the inputs, names of the outputs, and the session's options.
 Options: TypeAlias = "frozenset[tuple[str, str]]"
 Key: TypeAlias = "tuple[str, tuple[str, ...], tuple[str, ...], Options]"
 
@@ -63,7 +63,7 @@ _lock = threading.Lock()
 def remember(
     provider: int,
     device: str,
-    graph: Graph,
+    graph: GraphDescription,
     decisions: Sequence[Decision],
     options: Mapping[str, str],
 ) -> None:

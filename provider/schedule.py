@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from onnx_iron.operators.copy import Copy
 from onnx_iron.provider.in_place import candidates
-from onnx_iron.provider.lowering import Lowering, Step
+from onnx_iron.provider.lowering import KernelCall, Lowering
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Schedule:
         pairs: (input, output) numbers that may be one buffer.
     """
 
-    steps: list[Step]
+    steps: list[KernelCall]
     placed: dict[str, int]
     pairs: list[tuple[int, int]]
 
@@ -43,7 +43,7 @@ class _Edges:
     """
 
     lowering: Lowering
-    steps: Sequence[Step]
+    steps: Sequence[KernelCall]
     producer: dict[str, int] = field(default_factory=dict)
     readers: dict[str, set[int]] = field(default_factory=dict)
     after: dict[int, set[int]] = field(default_factory=dict)
@@ -167,12 +167,12 @@ def place_outputs(lowering: Lowering, outputs: Sequence[str]) -> dict[str, int]:
         same_size = lowering.specs[root].bytes == lowering.specs[name].bytes
         if root not in made or root in placed or not same_size:
             root = lowering.fresh(name, lowering.specs[name])
-            lowering.steps.append(Step(name, Copy(), [name], [root]))
+            lowering.steps.append(KernelCall(name, Copy(), [name], [root]))
         placed[root] = number
     return placed
 
 
-def needed(lowering: Lowering, placed: Mapping[str, int]) -> list[Step]:
+def needed(lowering: Lowering, placed: Mapping[str, int]) -> list[KernelCall]:
     """The steps that some output depends on."""
     producer = {name: step for step in lowering.steps for name in step.outputs}
     alive: set[int] = set()

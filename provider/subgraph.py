@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from onnx_iron.dtypes import Shape, Spec
 from onnx_iron.provider.fusion import fuse
-from onnx_iron.provider.graph import Graph, Value
-from onnx_iron.provider.lowering import Lowering, Refused, Step, start
+from onnx_iron.provider.graph import GraphDescription, ValueInfo
+from onnx_iron.provider.lowering import KernelCall, Lowering, Refused, start
 from onnx_iron.provider.rules import lower
 from onnx_iron.provider.schedule import schedule
 from onnx_iron.provider.symbols import Numbers, Symbol
@@ -35,7 +35,7 @@ class Subgraph:
     """
 
     lowering: Lowering
-    steps: list[Step]
+    steps: list[KernelCall]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     shapes: tuple[Shape, ...]
@@ -66,7 +66,7 @@ class Subgraph:
         )
 
 
-def lower_for_all(graph: Graph, shapes: Sequence[Shape]) -> Subgraph:
+def lower_for_all(graph: GraphDescription, shapes: Sequence[Shape]) -> Subgraph:
     """Lower and schedule a claimed group of nodes, for other shapes than these as far as it goes.
 
     Raises:
@@ -79,7 +79,9 @@ def lower_for_all(graph: Graph, shapes: Sequence[Shape]) -> Subgraph:
         return lower_subgraph(graph, shapes)
 
 
-def lower_subgraph(graph: Graph, shapes: Sequence[Shape], general: bool = False) -> Subgraph:
+def lower_subgraph(
+    graph: GraphDescription, shapes: Sequence[Shape], general: bool = False
+) -> Subgraph:
     """Lower and schedule a claimed group of nodes.
 
     Args:
@@ -124,7 +126,9 @@ def lower_subgraph(graph: Graph, shapes: Sequence[Shape], general: bool = False)
     )
 
 
-def border_shape(numbers: Numbers, number: int, value: Value, shape: Shape, general: bool) -> Shape:
+def border_shape(
+    numbers: Numbers, number: int, value: ValueInfo, shape: Shape, general: bool
+) -> Shape:
     """An input's shape, symbols for the dimensions that may differ in another call."""
     if value.constant:
         return shape

@@ -14,7 +14,7 @@ from provider_models import EP, constant, iron, model, node, rand, spec, stock
 import onnx_iron
 from onnx_iron.dtypes import DTYPES, FLOAT32
 from onnx_iron.provider.claim import decide
-from onnx_iron.provider.graph import Graph, Node, Value
+from onnx_iron.provider.graph import GraphDescription, Node, ValueInfo
 from onnx_iron.provider.standard import RULES
 
 
@@ -30,15 +30,17 @@ def test_a_rule_names_versions_that_the_operator_has(op_type: str) -> None:
     assert {rule.since, rule.newest} <= set(versions(op_type))
 
 
-def one_node(op_type: str, version: int, shapes: list[tuple[int, ...]], **attributes: Any) -> Graph:
+def one_node(
+    op_type: str, version: int, shapes: list[tuple[int, ...]], **attributes: Any
+) -> GraphDescription:
     """A graph of one node with float32 operands."""
     names = tuple(f"x{i}" for i in range(len(shapes)))
     values = {
-        name: Value(name, FLOAT32, 1, shape, False, None)
+        name: ValueInfo(name, FLOAT32, 1, shape, False, None)
         for name, shape in zip(names, shapes, strict=True)
     }
     made = Node(0, "n", "", op_type, version, "", attributes, names, (), ("y",))
-    return Graph("g", False, (made,), values, names, ("y",))
+    return GraphDescription("g", False, (made,), values, names, ("y",))
 
 
 # What an operator meant before the version from which it is taken, from onnx's changelog:
@@ -162,9 +164,10 @@ def test_gemm_of_integers_with_an_infinite_factor_is_left() -> None:
     for number in (6, 7):
         graph = one_node("Gemm", 13, [(2, 2), (2, 2)], alpha=float("inf"))
         values = {
-            name: Value(name, DTYPES[number], number, (2, 2), False, None) for name in graph.inputs
+            name: ValueInfo(name, DTYPES[number], number, (2, 2), False, None)
+            for name in graph.inputs
         }
-        made = Graph("g", False, graph.nodes, values, graph.inputs, graph.outputs)
+        made = GraphDescription("g", False, graph.nodes, values, graph.inputs, graph.outputs)
         assert decide(made)[0].reason == f"operands are {DTYPES[number].name}"
 
 

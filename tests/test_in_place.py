@@ -12,7 +12,7 @@ from onnx_iron.dtypes import FLOAT32, Spec
 from onnx_iron.operators import OPERATORS
 from onnx_iron.provider.arena import plan_arena
 from onnx_iron.provider.in_place import candidates
-from onnx_iron.provider.lowering import Lowering, Step, View
+from onnx_iron.provider.lowering import KernelCall, Lowering, View
 from onnx_iron.provider.operator import Operator, standard
 from onnx_iron.provider.schedule import Schedule, schedule
 
@@ -124,7 +124,7 @@ def lowered(steps: list[tuple[str, str, str]], views: dict[str, str] | None = No
     """Steps by operator, inputs and output, of float32 values (4, 8), and views of their halves."""
     made = Lowering()
     for op, inputs, output in steps:
-        made.steps.append(Step(output, operator(op), [*inputs.split()], [output]))
+        made.steps.append(KernelCall(output, operator(op), [*inputs.split()], [output]))
         for name in (*inputs.split(), output):
             made.specs.setdefault(name, Spec((4, 8), FLOAT32))
     for name, base in (views or {}).items():
@@ -189,7 +189,7 @@ def test_live_values_never_share_bytes_however_long_they_live(seed: int) -> None
     for index in range(1, 60):
         reads = [f"v{i}" for i in rng.integers(max(0, index - 8), index, 2)]
         lowering.specs[f"v{index}"] = Spec((int(rng.integers(1, 90)),), FLOAT32)
-        lowering.steps.append(Step(f"v{index}", standard("MatMul"), [*reads], [f"v{index}"]))
+        lowering.steps.append(KernelCall(f"v{index}", standard("MatMul"), [*reads], [f"v{index}"]))
     offsets = plan_arena(lowering, lowering.steps, ())
     lives = {}
     for position, step in enumerate(lowering.steps):

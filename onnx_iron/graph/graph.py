@@ -38,8 +38,8 @@ class Graph:
         ...     def body(self, x):
         ...         return F.rms_norm(x, (64,), self.weight)
         >>> trace = Norm(np.ones(64, np.float32)).trace(x=((4, 64), np.float32))
-        >>> [step.name for step in trace.steps]
-        ['rms_norm']
+        >>> [step.op.name for step in trace.steps]
+        ['RMSNorm']
     """
 
     def body(self, *inputs: Any, **values: Any) -> Any:

@@ -19,9 +19,10 @@ from onnx_iron.operators.slice_scatter import SliceScatter
 from onnx_iron.provider.devices.npu.host import HostStep
 from onnx_iron.provider.devices.npu.plan import make_plan
 from onnx_iron.provider.devices.npu.work import Place, Plan
-from onnx_iron.provider.lowering import Lowering, Step
+from onnx_iron.provider.lowering import KernelCall, Lowering
 from onnx_iron.provider.schedule import schedule
 from onnx_iron.provider.subgraph import Subgraph
+from onnx_iron.provider.symbols import Numbers
 
 ROWS, WIDTH = 6, 64
 
@@ -31,7 +32,7 @@ def numbers(seed: int, *shape: int) -> Array:
 
 
 def planned(
-    steps: list[Step],
+    steps: list[KernelCall],
     inputs: Mapping[str, tuple[int, ...]],
     outputs: Mapping[str, tuple[int, ...]],
     constants: Mapping[str, Array],
@@ -50,7 +51,16 @@ def planned(
     constant = tuple(name in constants for name in names)
     made = schedule(lowering, names, constant, tuple(outputs))
     subgraph = Subgraph(
-        lowering, made.steps, names, tuple(outputs), constant, made.placed, made.pairs
+        lowering=lowering,
+        steps=made.steps,
+        inputs=names,
+        outputs=tuple(outputs),
+        shapes=tuple(specs[name].shape for name in names),
+        numbers=Numbers(),
+        general=False,
+        constant=constant,
+        placed=made.placed,
+        pairs=made.pairs,
     )
     return make_plan(subgraph, Target.NPU2, COMPILER, any_artifact=True)
 
@@ -111,8 +121,8 @@ def scattered(x: Array, src: Array, start: int) -> Array:
     return result
 
 
-def scatter(x: str, src: str, y: str) -> Step:
-    return Step(y, SliceScatter(), [x, src, "start"], [y])
+def scatter(x: str, src: str, y: str) -> KernelCall:
+    return KernelCall(y, SliceScatter(), [x, src, "start"], [y])
 
 
 @pytest.mark.parametrize("together", [False, True])
@@ -138,8 +148,8 @@ def test_a_state_that_is_updated_and_read_keeps_its_old_contents_for_the_reader(
     plan = planned(
         [
             scatter("x", "src", "y"),
-            Step("late", SiLU(), ["y"], ["late"]),
-            Step("sum", Add(), ["late", "x"], ["sum"]),
+            KernelCall("late", SiLU(), ["y"], ["late"]),
+            KernelCall("sum", Add(), ["late", "x"], ["sum"]),
         ],
         {"x": x.shape, "src": src.shape, "start": ()},
         {"y": x.shape, "sum": x.shape},
@@ -166,9 +176,9 @@ def test_a_part_of_a_flat_matrix_is_taken_as_rows_only_where_it_always_is_one(
     flat = numbers(1, ROWS * WIDTH)
     plan = planned(
         [
-            Step("scaled", Mul(), ["place", "factor"], ["scaled"]),
-            Step("start", Add(), ["scaled", "addend"], ["start"]),
-            Step("part", Narrow(length=WIDTH), ["flat", "start"], ["part"]),
+            KernelCall("scaled", Mul(), ["place", "factor"], ["scaled"]),
+            KernelCall("start", Add(), ["scaled", "addend"], ["start"]),
+            KernelCall("part", Narrow(length=WIDTH), ["flat", "start"], ["part"]),
         ],
         {"flat": flat.shape, "place": ()},
         {"part": (WIDTH,)},

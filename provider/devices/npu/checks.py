@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from onnx_iron.operators import Kind, Op
-from onnx_iron.provider.lowering import Lowering, Step
+from onnx_iron.provider.lowering import KernelCall, Lowering
 
 
 class ValueRefusedError(ValueError):
     """A per-call value that is out of its bounds; the message is for the user."""
 
 
-def is_checked(step: Step) -> bool:
+def is_checked(step: KernelCall) -> bool:
     """Whether a step has per-call values."""
     return bool(_integers(step))
 
 
-def check(step: Step, lowering: Lowering, read: Callable[[str], Sequence[int]]) -> None:
+def check(step: KernelCall, lowering: Lowering, read: Callable[[str], Sequence[int]]) -> None:
     """Check a step's per-call values, as its operator says.
 
     Args:
@@ -39,7 +39,7 @@ def check(step: Step, lowering: Lowering, read: Callable[[str], Sequence[int]]) 
         raise ValueRefusedError(f"{step.op.name} '{step.name}': {error}") from None
 
 
-def _integers(step: Step) -> dict[str, str]:
+def _integers(step: KernelCall) -> dict[str, str]:
     """The operands that hold integers: the operator's name of each, and the value's."""
     if not isinstance(step.op, Op):
         return {}

@@ -12,7 +12,7 @@ import numpy as np
 from onnx_iron.dtypes import FLOATS, Array, Spec
 from onnx_iron.kernels.designs import Design, Refusal, Target, design_for
 from onnx_iron.operators import Op
-from onnx_iron.provider.lowering import Lowering, Step
+from onnx_iron.provider.lowering import KernelCall, Lowering
 from onnx_iron.provider.operator import Operator
 
 
@@ -31,7 +31,7 @@ class Choice:
     natural: bool = False
 
 
-def choose(step: Step, lowering: Lowering, target: Target) -> Choice:
+def choose(step: KernelCall, lowering: Lowering, target: Target) -> Choice:
     """The design for a step, or why there is none."""
     inputs = tuple(None if name is None else lowering.specs[name] for name in step.inputs)
     outputs = tuple(lowering.specs[name] for name in step.outputs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onnx_iron.native import Kernel, NativeError
-from onnx_iron.provider.lowering import Lowering, Step
+from onnx_iron.provider.lowering import KernelCall, Lowering
 
 
 class HostStepError(ValueError):
@@ -15,7 +15,7 @@ class HostStepError(ValueError):
 class HostStep:
     """A step's CPU kernel."""
 
-    def __init__(self, step: Step, lowering: Lowering) -> None:
+    def __init__(self, step: KernelCall, lowering: Lowering) -> None:
         self._step = step
         inputs = [None if name is None else lowering.specs[name] for name in step.inputs]
         outputs = [lowering.specs[name] for name in step.outputs]

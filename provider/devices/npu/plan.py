@@ -14,7 +14,7 @@ from onnx_iron.provider.devices.npu.choose import Choice, choose
 from onnx_iron.provider.devices.npu.rewrites import rewritten
 from onnx_iron.provider.devices.npu.segments import cut
 from onnx_iron.provider.devices.npu.work import Home, Place, Plan, Segment, Work
-from onnx_iron.provider.lowering import Lowering, Step
+from onnx_iron.provider.lowering import KernelCall, Lowering
 from onnx_iron.provider.subgraph import Subgraph
 
 __all__ = ["Home", "Place", "Plan", "Segment", "Work", "make_plan"]
@@ -31,7 +31,7 @@ def make_plan(
     subgraph = rewritten(subgraph)
     lowering = subgraph.lowering
 
-    def assigned(step: Step) -> Work:
+    def assigned(step: KernelCall) -> Work:
         return assign(step, lowering, target, compiler, any_artifact)
 
     work = with_copies([assigned(step) for step in subgraph.steps], subgraph, assigned)
@@ -62,7 +62,7 @@ def make_plan(
 
 
 def assign(
-    step: Step, lowering: Lowering, target: Target, compiler: Compiler, any_artifact: bool
+    step: KernelCall, lowering: Lowering, target: Target, compiler: Compiler, any_artifact: bool
 ) -> Work:
     """Decide who does a step."""
     choice: Choice = choose(step, lowering, target)
@@ -95,7 +95,7 @@ def assign(
 
 
 def with_copies(
-    work: Sequence[Work], subgraph: Subgraph, assigned: Callable[[Step], Work]
+    work: Sequence[Work], subgraph: Subgraph, assigned: Callable[[KernelCall], Work]
 ) -> list[Work]:
     """Before an update of a value that can't be overwritten, copy it to where the update is."""
     inputs, placed = subgraph.inputs, subgraph.placed
@@ -112,7 +112,7 @@ def with_copies(
                 and (inputs.index(root), placed[new]) in subgraph.pairs
             )
             if not shared and not paired:
-                copy = assigned(Step(item.step.name, Copy(), [old], [new]))
+                copy = assigned(KernelCall(item.step.name, Copy(), [old], [new]))
                 copy.natural = True
                 result.append(copy)
         result.append(item)

@@ -10,7 +10,7 @@ from onnx_iron.dtypes import BFLOAT16, INT32, Spec
 from onnx_iron.operators.arithmetic import Add, Div, Mul, Sub
 from onnx_iron.operators.narrow import Narrow
 from onnx_iron.operators.rope import RoPE
-from onnx_iron.provider.lowering import Lowering, Step, View
+from onnx_iron.provider.lowering import KernelCall, Lowering, View
 from onnx_iron.provider.operator import standard
 from onnx_iron.provider.subgraph import Subgraph
 
@@ -27,7 +27,7 @@ def round_angles(subgraph: Subgraph) -> None:
     """RoPE's kernel takes bfloat16 angles: the host rounds float32 ones, once for all readers."""
     lowering = subgraph.lowering
     rounded: dict[str, str] = {}
-    steps: list[Step] = []
+    steps: list[KernelCall] = []
     for step in subgraph.steps:
         angles = step.inputs[1] if isinstance(step.op, RoPE) else None
         wanted = lowering.specs[step.outputs[0]].dtype
@@ -36,7 +36,7 @@ def round_angles(subgraph: Subgraph) -> None:
                 spec = Spec(lowering.specs[angles].shape, BFLOAT16)
                 rounded[angles] = lowering.fresh(angles, spec)
                 steps.append(
-                    Step(step.name, standard("Cast", moves=True), [angles], [rounded[angles]])
+                    KernelCall(step.name, standard("Cast", moves=True), [angles], [rounded[angles]])
                 )
             step.inputs[1] = rounded[angles]
         steps.append(step)
@@ -50,7 +50,7 @@ def take_whole_rows(subgraph: Subgraph) -> None:
     """
     lowering = subgraph.lowering
     made = {name: step for step in subgraph.steps for name in step.outputs}
-    steps: list[Step] = []
+    steps: list[KernelCall] = []
     for step in subgraph.steps:
         if not isinstance(step.op, Narrow) or len(step.inputs) > 2:
             steps.append(step)
@@ -71,16 +71,16 @@ def take_whole_rows(subgraph: Subgraph) -> None:
         divisor = lowering.fresh("literal", Spec((), INT32))
         lowering.literals[divisor] = np.array(length, INT32)
         row = lowering.fresh(start, lowering.specs[start])
-        steps.append(Step(step.name, Div(), [start, divisor], [row]))
+        steps.append(KernelCall(step.name, Div(), [start, divisor], [row]))
         taken = lowering.fresh(step.outputs[0], Spec((1, length), BFLOAT16))
-        steps.append(Step(step.name, Narrow(axis=0, length=1), [matrix, row], [taken]))
+        steps.append(KernelCall(step.name, Narrow(axis=0, length=1), [matrix, row], [taken]))
         lowering.views[step.outputs[0]] = View(taken, 0)
         if step.outputs[0] in subgraph.placed:
             subgraph.placed[taken] = subgraph.placed.pop(step.outputs[0])
     subgraph.steps[:] = steps
 
 
-def is_multiple(name: str, of: int, made: Mapping[str, Step], lowering: Lowering) -> bool:
+def is_multiple(name: str, of: int, made: Mapping[str, KernelCall], lowering: Lowering) -> bool:
     """Whether a scalar is a multiple of a number, whatever the call's values are."""
     if of > 0 and name in lowering.integers:
         return all(int(n) % of == 0 for n in lowering.integers[name].reshape(-1))

@@ -8,7 +8,7 @@ from enum import Enum
 
 from onnx_iron.kernels.designs.design import Access
 from onnx_iron.provider.devices.npu.artifacts import Artifact
-from onnx_iron.provider.lowering import Lowering, Step
+from onnx_iron.provider.lowering import KernelCall, Lowering
 
 
 class Place(Enum):
@@ -43,7 +43,7 @@ class Work:
         values: the design's per-call values by name: a scalar value and the element's index.
     """
 
-    step: Step
+    step: KernelCall
     artifact: Artifact | None = None
     reason: str = ""
     natural: bool = False

@@ -1,0 +1,64 @@
+"""What a short causal convolution carries between calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from onnx_iron.dtypes import BFLOAT16
+from onnx_iron.graph.handle import Tensor
+from onnx_iron.graph.parts import State, state
+
+
+@dataclass
+class ConvState:
+    """What a short causal conv carries between calls.
+
+    Attributes:
+        read: the K - 1 rows before a call's first.
+        write: where the K - 1 rows ending it go; the same state as ``read``, or another.
+        window: scratch (2, chunk, channels), where a call's rows are staged after those before.
+        tail: scratch (K - 1, channels), where the rows to write are staged.
+    """
+
+    read: Tensor
+    write: Tensor
+    window: State
+    tail: State
+
+    def named_parts(self) -> Iterator[tuple[str, Any]]:
+        """A state both read and written is named by this object's own path."""
+        same = self.read is self.write
+        yield ("" if same else "read"), self.read
+        yield "write", self.write
+        yield "window", self.window
+        yield "tail", self.tail
+
+
+def conv_state(kernel_size: int, channels: int, chunk: int = 1, dtype: Any = BFLOAT16) -> ConvState:
+    """A ConvState that reads and writes one state.
+
+    Args:
+        kernel_size: K, the number of taps.
+        channels: the width of the rows.
+        chunk: the most rows that a call filters.
+        dtype: float32 or bfloat16, as the rows filtered.
+
+    Raises:
+        ValueError: ``kernel_size``, ``channels`` or ``chunk`` below 1.
+
+    Example:
+        >>> conv_state(3, 8, chunk=4, dtype=np.float32).read
+        <State (2, 8) float32>
+    """
+    for name, number in (("kernel_size", kernel_size), ("channels", channels), ("chunk", chunk)):
+        if number < 1:
+            raise ValueError(f"conv_state(): {name} is {number}; it must be at least 1")
+    carried = state((kernel_size - 1, channels), dtype)
+    return ConvState(
+        read=carried,
+        write=carried,
+        window=state((2, max(chunk, kernel_size - 1), channels), dtype, scratch=True),
+        tail=state((kernel_size - 1, channels), dtype, scratch=True),
+    )
