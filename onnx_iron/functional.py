@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
+import numpy as np
 
 from onnx_iron.dtypes import BFLOAT16
+from onnx_iron.graph.arrays import as_array
+from onnx_iron.graph.context import current_trace
 from onnx_iron.graph.handle import Handle, State, Tensor, state
 from onnx_iron.graph.value import Value
 from onnx_iron.operators.arithmetic import Add
@@ -87,14 +90,16 @@ def linear(
     """Return ``x @ weight.T``, plus ``bias`` on every row if given.
 
     One row runs on GEMV, which always rounds once in float32 regardless of ``precision``; several
-    rows run on ProjectionGEMM at ``precision``, or on GEMM at ``Precision.HIGHEST``.
+    rows run on ProjectionGEMM at ``precision``, or on GEMM at ``Precision.HIGHEST``. Nothing that
+    is here reads a precision or a tunable: every product is summed in float32 and rounded once.
 
     Args:
         x: (in,) or (rows, in).
         weight: (out, in), as ``torch.nn.Linear`` stores it.
         bias: (out,).
-        precision: how exact the product of several rows is at the least.
-        gemv: GEMV's tunables, for one row.
+        precision: how exact the product of several rows is at the least; kept in the graph for a
+            backend to read, and read by none yet.
+        gemv: GEMV's tunables, for one row; kept and read as ``precision``.
 
     Returns:
         (out,) or (rows, out).
@@ -102,6 +107,8 @@ def linear(
     Raises:
         ValueError: ``x`` of another rank, or GEMV tunables for several rows.
     """
+    x = _tensor("linear", "x", x)
+    bias = None if bias is None else _tensor("linear", "bias", bias)
     if len(x.shape) not in (1, 2):
         raise ValueError(f"linear(): x {tuple(x.shape)} is not (in,) or (rows, in)")
     if precision not in list(Precision):
@@ -133,12 +140,13 @@ def linear(
 def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Handle:
     """``x`` over the RMS of its last axis, times ``weight`` if given.
 
-    ``eps`` None is ``x``'s dtype's machine epsilon, as torch's.
+    ``eps`` None is the machine epsilon of ``x``'s dtype, as torch documents it; torch 2.13 itself
+    takes float32's for bfloat16.
 
     Raises:
         ValueError: ``normalized_shape`` is not ``x``'s last axis.
     """
-    _last_axis("rms_norm", x, normalized_shape)
+    x = _last_axis("rms_norm", x, normalized_shape)
     if eps is None:
         eps = float(ml_dtypes.finfo(x.dtype).eps)  # type: ignore[no-untyped-call]
     return RMSNorm.step(x, weight=weight, epsilon=float(eps))
@@ -155,7 +163,7 @@ def layer_norm(
     Raises:
         ValueError: ``normalized_shape`` is not ``x``'s last axis.
     """
-    _last_axis("layer_norm", x, normalized_shape)
+    x = _last_axis("layer_norm", x, normalized_shape)
     y = LayerNorm.step(x, weight=weight, epsilon=float(eps))
     return y if bias is None else y + bias
 
@@ -182,6 +190,7 @@ def softmax(x: Any, dim: int = -1) -> Handle:
     Raises:
         ValueError: ``dim`` is another axis.
     """
+    x = _tensor("softmax", "x", x)
     if dim not in (-1, len(x.shape) - 1):
         raise ValueError(f"softmax(): dim is {dim}; x {tuple(x.shape)} takes -1, its last axis")
     return Softmax.step(x)
@@ -223,6 +232,7 @@ def causal_conv1d(
     Raises:
         ValueError: several rows without a bound, more than the state's chunk, or another shape.
     """
+    x = _tensor("causal_conv1d", "x", x)
     rows = x.valid.get(0) if isinstance(x, Handle) else None
     if len(x.shape) != 2:
         raise ValueError(f"causal_conv1d(): x {tuple(x.shape)} is not (rows, channels)")
@@ -279,6 +289,10 @@ def scaled_dot_product_attention(
         ValueError: shapes that do not fit, a position without ``is_causal``, or heads that
             differ without ``enable_gqa``.
     """
+    query, key, value = (
+        _tensor("scaled_dot_product_attention", name, x)
+        for name, x in (("query", query), ("key", key), ("value", value))
+    )
     if position is not None and not is_causal:
         raise ValueError(
             "scaled_dot_product_attention(): position says where causal rows stand; pass "
@@ -309,7 +323,24 @@ def scaled_dot_product_attention(
     )
 
 
-def _last_axis(function: str, x: Any, normalized_shape: Any) -> None:
+def _tensor(function: str, name: str, value: Any) -> Any:
+    """An operand that has a shape and a dtype: a handle, a state, a weight or an array.
+
+    Raises:
+        TypeError: something else.
+    """
+    if isinstance(value, Tensor | np.ndarray):
+        return value
+    if as_array(value) is None:
+        raise TypeError(
+            f"{function}(): {name} is {value!r}, which is no operand; use a handle, a state, a "
+            "weight or an array"
+        )
+    return current_trace(f"{function}()").lift(value)
+
+
+def _last_axis(function: str, x: Any, normalized_shape: Any) -> Any:
+    x = _tensor(function, "x", x)
     sizes = (
         (int(normalized_shape),)
         if hasattr(normalized_shape, "__index__")
@@ -320,6 +351,7 @@ def _last_axis(function: str, x: Any, normalized_shape: Any) -> None:
             f"{function}(): normalized_shape is {sizes}; x is {tuple(x.shape)}, and only its last "
             f"axis {tuple(x.shape[-1:])} is normalized"
         )
+    return x
 
 
 __all__ = [

@@ -77,7 +77,7 @@ Release = CFUNCTYPE(None, c_int64)
 Planner = CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
 
 _ERROR = (POINTER(c_char), c_size_t)
-_SHAPE, _NUMBERS, _POINTERS = POINTER(c_int64), POINTER(c_int32), POINTER(c_void_p)
+_SHAPE, _POINTERS = POINTER(c_int64), POINTER(c_void_p)
 _ATTRIBUTES, _OPERANDS = (POINTER(Attribute), c_size_t), (POINTER(Operand), c_size_t)
 
 # Each function's result and arguments, without the prefix onnx_iron_.
@@ -95,17 +95,8 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "request_answered": (None, (c_void_p,)),
     "request_program_cache": (None, (c_void_p, c_size_t)),
     "request_claim": (None, (c_void_p, POINTER(c_size_t), c_size_t)),
-    "program_output": (c_bool, (c_void_p, c_size_t, c_int32, c_int32, _SHAPE)),
-    "program_constant": (c_int32, (c_void_p, c_void_p, c_size_t)),
-    "program_value": (
-        c_int32,
-        (c_void_p, c_char_p, c_int32, c_int32, _SHAPE, c_int32, c_size_t, c_size_t),
-    ),
-    "program_step": (
-        c_bool,
-        (c_void_p, c_char_p, c_char_p, _NUMBERS, c_size_t, _NUMBERS, c_size_t, *_ATTRIBUTES),
-    ),
-    "program_pair": (c_bool, (c_void_p, c_size_t, c_size_t)),
+    "program_recipe": (c_bool, (c_void_p, _SHAPE, c_size_t, c_char_p, c_size_t, c_bool)),
+    "arena_offsets": (c_bool, (_SHAPE, c_size_t, _SHAPE)),
     "program_device": (c_bool, (c_void_p, c_int64)),
     "programs_compiled": (c_size_t, ()),
     "programs_cached": (c_size_t, ()),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import bisect
+import ctypes
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
+from onnx_iron.native import library
 from onnx_iron.provider.in_place import candidates
 from onnx_iron.provider.lowering import Lowering, Step
 
@@ -14,13 +16,22 @@ ALIGNMENT = 64
 InPlace: TypeAlias = Callable[[Step, int, Lowering], Sequence[int]]
 
 
-def plan_arena(
+@dataclass
+class Span:
+    """Bytes that values live in, one after the other: from a step to a step, both included."""
+
+    begin: int
+    end: int
+    bytes: int
+
+
+def plan_spans(
     lowering: Lowering,
     steps: Sequence[Step],
     elsewhere: Collection[str],
     in_place: InPlace = candidates,
-) -> dict[str, int]:
-    """Byte offsets of the steps' outputs; bytes are used again once nobody reads them.
+) -> tuple[list[Span], dict[str, int]]:
+    """What the arena holds, in the order of its beginning, and which of it each output is in.
 
     Args:
         lowering: specs and views.
@@ -35,75 +46,63 @@ def plan_arena(
         for given in step.inputs:
             if given is not None:
                 last_read[lowering.resolve(given)[0]] = position
-    dying: dict[int, list[str]] = {}
-    for name, position in last_read.items():
-        dying.setdefault(position, []).append(name)
-    offsets: dict[str, int] = {}
-    live: dict[str, tuple[int, int]] = {}  # root -> begin, end
-    free = _Gaps()
+    spans: list[Span] = []
+    held: dict[str, int] = {}
+    gone: set[str] = set()
     for position, step in enumerate(steps):
         for index, name in enumerate(step.outputs):
-            if name in elsewhere or name in offsets:
+            if name in elsewhere or name in held:
                 continue
-            reused = _dying_input(lowering, step, index, position, last_read, live, in_place)
-            if reused is not None:
-                live[name] = live.pop(reused)
+            reused = None
+            for root in _dying_inputs(lowering, step, index, position, last_read, in_place):
+                if root in held and root not in gone:
+                    reused = root
+                    break
+            if reused is None:
+                held[name] = len(spans)
+                spans.append(Span(position, last_read[name], lowering.specs[name].bytes))
             else:
-                size = -(-max(lowering.specs[name].bytes, 1) // ALIGNMENT) * ALIGNMENT
-                begin = free.take(size)
-                live[name] = (begin, begin + size)
-            offsets[name] = live[name][0]
-        for name in dying.get(position, ()):
-            if name in live:
-                free.give(*live.pop(name))
-    return offsets
+                gone.add(reused)
+                held[name] = held[reused]
+                spans[held[name]].end = last_read[name]
+    return spans, held
 
 
-class _Gaps:
-    """The bytes that nobody uses: sorted, apart from each other, the last without an end."""
+def plan_arena(
+    lowering: Lowering,
+    steps: Sequence[Step],
+    elsewhere: Collection[str],
+    in_place: InPlace = candidates,
+) -> dict[str, int]:
+    """Byte offsets of the steps' outputs; bytes are used again once nobody reads them.
 
-    def __init__(self) -> None:
-        self._begins, self._ends = [0], [1 << 63]
-
-    def take(self, size: int) -> int:
-        """Where the first gap of a size begins, which is taken from it."""
-        spans = zip(self._begins, self._ends, strict=True)
-        at = next(i for i, (begin, end) in enumerate(spans) if end - begin >= size)
-        begin = self._begins[at]
-        self._begins[at] += size
-        if self._begins[at] == self._ends[at]:
-            del self._begins[at], self._ends[at]
-        return begin
-
-    def give(self, begin: int, end: int) -> None:
-        """Give bytes back; gaps that touch become one."""
-        at = bisect.bisect(self._begins, begin)
-        if self._begins[at] == end:
-            end = self._ends[at]
-            del self._begins[at], self._ends[at]
-        if at > 0 and self._ends[at - 1] == begin:
-            self._ends[at - 1] = end
-        else:
-            self._begins.insert(at, begin)
-            self._ends.insert(at, end)
+    The arguments are those of ``plan_spans``.
+    """
+    spans, held = plan_spans(lowering, steps, elsewhere, in_place)
+    numbers = [number for span in spans for number in (span.begin, span.end, span.bytes)]
+    offsets = (ctypes.c_int64 * len(spans))()
+    library().onnx_iron_arena_offsets(
+        (ctypes.c_int64 * len(numbers))(*numbers), len(spans), offsets
+    )
+    return {name: offsets[number] for name, number in held.items()}
 
 
-def _dying_input(
+def _dying_inputs(
     lowering: Lowering,
     step: Step,
     output: int,
     position: int,
     last_read: dict[str, int],
-    live: dict[str, tuple[int, int]],
     in_place: InPlace,
-) -> str | None:
-    """An input that nobody reads after this step, and whose bytes the output may take."""
+) -> list[str]:
+    """The inputs that nobody reads after this step, and whose bytes the output may take."""
     size = lowering.specs[step.outputs[output]].bytes
+    roots = []
     for index in in_place(step, output, lowering):
         name = step.inputs[index]
         assert name is not None
         root, offset = lowering.resolve(name)
-        dies = root in live and last_read[root] == position
+        dies = last_read[root] == position
         if dies and offset == 0 and lowering.specs[root].bytes == size:
-            return root
-    return None
+            roots.append(root)
+    return roots

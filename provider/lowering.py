@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from onnx_iron.dtypes import Array, Shape, Spec
+from onnx_iron.dtypes import Array, DType, Shape, Spec
 from onnx_iron.provider.graph import Graph, Node
 from onnx_iron.provider.operator import Operator
 
@@ -133,9 +133,10 @@ class Operation:
                     f"input {index} '{name}' is no small integer constant, nor made of shapes that "
                     "the same group of nodes has"
                 )
-            return [int(i) for i in self._lowering.integers[name].reshape(-1)]
-        found = self.node.attributes.get(attribute) if attribute else None
-        return None if found is None else [int(i) for i in found]
+            found: list[int] = self._lowering.integers[name].reshape(-1).tolist()
+            return found
+        given = self.node.attributes.get(attribute) if attribute else None
+        return None if given is None else [int(i) for i in given]
 
     def axes(self, index: int) -> list[int] | None:
         """The axes in a constant integer input, or in the attribute of older opsets."""
@@ -187,12 +188,16 @@ class Operation:
         """A value between two steps of this node."""
         return self._lowering.fresh(self.node.name or self.node.op_type, spec)
 
-    def literal(self, array: Array) -> str:
-        """A constant of the program's own."""
+    def known(self, index: int) -> Array | None:
+        """The integers in an input, where they are known; some may be symbols."""
+        return self._lowering.integers.get(self.input(index))
+
+    def literal(self, array: Array, dtype: DType | None = None) -> str:
+        """A constant of the program's own; ``dtype`` where symbols are in the array."""
         array = np.ascontiguousarray(array)
-        name = self._lowering.fresh("literal", Spec(array.shape, array.dtype))
+        name = self._lowering.fresh("literal", Spec(array.shape, dtype or array.dtype))
         self._lowering.literals[name] = array
-        if array.dtype.kind == "i":
+        if array.dtype.kind in "iO":
             self._lowering.integers[name] = array
         return name
 
@@ -201,9 +206,9 @@ class Operation:
         name = self.node.name or self.node.outputs[0]
         self._lowering.steps.append(Step(name, op, list(inputs), list(outputs)))
 
-    def view(self, base: str, shape: Shape, offset: int = 0) -> None:
-        """Make the output a part of another value's bytes."""
-        output = self.output(Spec(shape, self._lowering.specs[base].dtype))
+    def view(self, base: str, shape: Shape, offset: int = 0, index: int = 0) -> None:
+        """Make an output a part of another value's bytes."""
+        output = self.output(Spec(shape, self._lowering.specs[base].dtype), index)
         self._lowering.views[output] = View(base, offset)
         if base in self._lowering.integers and offset == 0:
             whole = self._lowering.integers[base]

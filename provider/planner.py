@@ -17,7 +17,7 @@ from onnx_iron.provider.devices.sinks import give
 from onnx_iron.provider.graph import read_graph
 from onnx_iron.provider.options import OptionError, read_options
 from onnx_iron.provider.records import remember, remember_places
-from onnx_iron.provider.subgraph import CompileError, lower_subgraph
+from onnx_iron.provider.subgraph import CompileError, lower_for_all, lower_subgraph
 
 
 def open_provider(request: int, question: Mapping[str, Any]) -> None:
@@ -43,11 +43,11 @@ def compile_subgraph(request: int, question: Mapping[str, Any]) -> None:
     """A claimed group is to become a program for given shapes."""
     options = read_options(question["options"])
     shapes = [tuple(shape) for shape in question["shapes"]]
-    subgraph = lower_subgraph(question["graph"], shapes)
+    device, provider = DEVICES[options.device], question["provider"]
+    lower = lower_for_all if device.takes_symbols and not options.sink else lower_subgraph
+    subgraph = lower(question["graph"], shapes)
     if options.sink:
         give(options.sink, subgraph)
-    provider = question["provider"]
-    device = DEVICES[options.device]
     remember_places(provider, device.compile(request, subgraph, provider, options))
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from onnx_iron.dtypes import Shape, Spec
 from onnx_iron.provider.fusion import fuse
-from onnx_iron.provider.graph import Graph
+from onnx_iron.provider.graph import Graph, Value
 from onnx_iron.provider.lowering import Lowering, Refused, Step, start
 from onnx_iron.provider.rules import lower
 from onnx_iron.provider.schedule import schedule
+from onnx_iron.provider.symbols import Numbers, Symbol
+
+_log = logging.getLogger("onnx_iron")
 
 
 class CompileError(Exception):
@@ -22,6 +26,9 @@ class Subgraph:
     """Steps in an order that leaves a state to be updated in place.
 
     Attributes:
+        shapes: the inputs'; what of them is a symbol stands for other sizes, too.
+        numbers: where the symbols are from.
+        general: whether there are symbols.
         constant: which inputs never change.
         placed: the roots that live in an output's buffer, with the output's number.
         pairs: (input, output) numbers that may be one buffer.
@@ -31,6 +38,9 @@ class Subgraph:
     steps: list[Step]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    shapes: tuple[Shape, ...]
+    numbers: Numbers
+    general: bool
     constant: tuple[bool, ...]
     placed: dict[str, int]
     pairs: list[tuple[int, int]]
@@ -56,12 +66,35 @@ class Subgraph:
         )
 
 
-def lower_subgraph(graph: Graph, shapes: Sequence[Shape]) -> Subgraph:
-    """Lower and schedule a claimed group of nodes.
+def lower_for_all(graph: Graph, shapes: Sequence[Shape]) -> Subgraph:
+    """Lower and schedule a claimed group of nodes, for other shapes than these as far as it goes.
 
     Raises:
         CompileError: a node that these shapes do not fit, by name.
     """
+    try:
+        return lower_subgraph(graph, shapes, general=True)
+    except Exception:  # a rule that needs its numbers otherwise, or an error of the model's
+        _log.debug("%s is planned for its shapes alone", graph.name, exc_info=True)
+        return lower_subgraph(graph, shapes)
+
+
+def lower_subgraph(graph: Graph, shapes: Sequence[Shape], general: bool = False) -> Subgraph:
+    """Lower and schedule a claimed group of nodes.
+
+    Args:
+        graph: the nodes, and what is known of their values.
+        shapes: of the graph's inputs.
+        general: whether the dimensions that the model leaves open become symbols.
+
+    Raises:
+        CompileError: a node that these shapes do not fit, by name.
+    """
+    numbers = Numbers()
+    shapes = tuple(
+        border_shape(numbers, number, graph.values[name], shape, general)
+        for number, (name, shape) in enumerate(zip(graph.inputs, shapes, strict=True))
+    )
     lowering, constant = start(graph), []
     for name, shape in zip(graph.inputs, shapes, strict=True):
         value = graph.values[name]
@@ -82,7 +115,25 @@ def lower_subgraph(graph: Graph, shapes: Sequence[Shape]) -> Subgraph:
         steps=plan.steps,
         inputs=graph.inputs,
         outputs=graph.outputs,
+        shapes=shapes,
+        numbers=numbers,
+        general=any(isinstance(dim, Symbol) for shape in shapes for dim in shape),
         constant=tuple(constant),
         placed=plan.placed,
         pairs=plan.pairs,
+    )
+
+
+def border_shape(numbers: Numbers, number: int, value: Value, shape: Shape, general: bool) -> Shape:
+    """An input's shape, symbols for the dimensions that may differ in another call."""
+    if value.constant:
+        return shape
+    declared = value.dims
+    if declared is None or len(declared) != len(shape):
+        declared = ("",) * len(shape)
+    return tuple(
+        numbers.dim(dim, number, axis)
+        if general and not isinstance(declared[axis], int)
+        else numbers.fix(dim, number, axis)
+        for axis, dim in enumerate(shape)
     )

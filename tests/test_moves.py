@@ -103,5 +103,5 @@ def test_a_number_outside_of_an_integer_s_range_is_refused() -> None:
 
 
 def test_integers_are_moved_and_not_computed_with() -> None:
-    with pytest.raises(TypeError, match="Add.a is int32; it must be float32 or bfloat16"):
+    with pytest.raises(TypeError, match=r"Add.a is int32; it must be float32 or bfloat16"):
         Network(lambda self, x: x + 1).trace(x=((2,), INT32))

@@ -130,10 +130,11 @@ def chosen_implementations(arguments: argparse.Namespace) -> Sequence[Implementa
     if arguments.provider_option and not (arguments.provider or arguments.ep_name):
         raise ValueError("--provider-option is for a provider: name it by --provider or --ep-name")
     name = arguments.ep_name or arguments.provider
-    if name is not None:
-        every = list(provider(name, dict(arguments.provider_option), arguments.library))
-    else:
-        every = list(implementations())
+    every: list[Implementation] = (
+        list(implementations())
+        if name is None
+        else list(provider(name, dict(arguments.provider_option), arguments.library))
+    )
     wanted = arguments.implementation
     if not wanted:
         return every

@@ -28,6 +28,16 @@ _SIGNATURES_HEAD = """// Generated from the declarations in onnx_iron/operators 
 // `python -m onnx_iron.tools.operator_table`; don't edit it.
 """
 
+_ROOT = Path(__file__).parent.parent
+
+# Where an operator's files are, each with the operator's file name.
+_LAYERS = {
+    "body": ("onnx_iron/operators/{}.py",),
+    "CPU kernel": ("kernels/cpu/{}.cc", "kernels/cpu/functions/{}.cc"),
+    "NPU kernel": ("kernels/aie/{}.cc",),
+    "design": ("kernels/designs/{}.py",),
+}
+
 _KINDS = {
     Kind.T: "kT",
     Kind.T_OR_FLOAT32: "kTOrFloat32",
@@ -49,6 +59,7 @@ def signatures() -> str:
 
 def _section(op: type[Op]) -> str:
     lines = [f"## {op.name}", "", inspect.cleandoc(op.__doc__ or ""), ""]
+    lines += [_layers(op), ""]
     lines += ["| | name | type |", "|---|---|---|"]
     for declared in op.inputs:
         mark = "?" if declared.optional else ""
@@ -58,6 +69,24 @@ def _section(op: type[Op]) -> str:
         shown = "" if default is None else f", default {default!r}"
         lines.append(f"| attribute | `{name}` | {kind.__name__}{shown} |")
     return "\n".join([*lines, ""])
+
+
+def _layers(op: type[Op]) -> str:
+    """How much of an operator there is, and in which files of a checkout."""
+    found = {layer: _existing(op, paths) for layer, paths in _LAYERS.items()}
+    paths = [f"`{path}`" for layer in found.values() for path in layer]
+    if found["NPU kernel"] or found["design"]:
+        extent = "a body, a CPU kernel and a design"
+        if found["body"] and found["CPU kernel"] and found["NPU kernel"] and found["design"]:
+            extent = "all: a body, a CPU kernel, an NPU kernel and a design"
+    else:
+        extent = "a body and a CPU kernel" if found["CPU kernel"] else "a body alone"
+    return f"It is {extent}" + (f": {', '.join(paths)}." if paths else ".")
+
+
+def _existing(op: type[Op], paths: Iterable[str]) -> list[str]:
+    named = [path.format(op.file) for path in paths if op.__module__.startswith("onnx_iron.")]
+    return [path for path in named if (_ROOT / path).is_file()]
 
 
 def _signature(op: type[Op]) -> str:
@@ -89,10 +118,9 @@ def _text(text: str) -> str:
 
 def main() -> None:
     """Write the page and the signatures into a checkout."""
-    root = Path(__file__).parent.parent
     for path, text in (
-        (root / "docs" / "operators.md", table()),
-        (root / "provider" / "native" / "operator_signatures.inc", signatures()),
+        (_ROOT / "docs" / "operators.md", table()),
+        (_ROOT / "provider" / "native" / "operator_signatures.inc", signatures()),
     ):
         path.write_text(text)
         print(path)

@@ -1,35 +1,12 @@
-"""Options of ``pytest --pyargs onnx_iron.conformance``: which implementation is held to the cases."""
+"""What ``pytest --pyargs onnx_iron.conformance`` holds to the cases."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
 from onnx_iron.conformance.implementations import implementations
 from onnx_iron.conformance.implementations.base import Implementation
 from onnx_iron.conformance.implementations.sessions import provider
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """As ``onnx-iron conformance`` has them."""
-    group = parser.getgroup("onnx-iron conformance")
-    group.addoption("--ep-library", type=Path, help="a plug-in execution provider's library")
-    group.addoption("--ep-name", help="the provider's name, in that library or in onnxruntime")
-    group.addoption(
-        "--ep-option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an option of the provider; may be given again",
-    )
-    group.addoption(
-        "--iron-implementation",
-        action="append",
-        default=[],
-        metavar="TEXT",
-        help="without a provider: the implementations whose name holds TEXT (default: all)",
-    )
 
 
 def chosen(config: pytest.Config) -> list[Implementation]:

@@ -58,7 +58,7 @@ class Block(Graph):
         """Normal numbers of a size that keeps activations near 1."""
         self._seed += 1
         numbers = np.random.default_rng(self._seed).standard_normal(shape) / shape[-1] ** 0.5
-        return numbers.astype(np.float32).astype(self._dtype)
+        return np.asarray(numbers.astype(np.float32).astype(self._dtype))
 
     def state(self, *shape: int) -> Any:
         """A state of the graph's dtype."""

@@ -36,8 +36,8 @@ td.declined { opacity: .5 }
 small { opacity: .75 }
 code, pre { font: 13px/1.5 ui-monospace, monospace }
 pre { background: #8882; padding: .6rem; white-space: pre-wrap; overflow-wrap: anywhere }
-dl { display: inline-grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; margin: 0 3rem 1rem 0;
-  vertical-align: top }
+dl { display: inline-grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem;
+  margin: 0 3rem 1rem 0; vertical-align: top }
 dt { opacity: .7 }
 dd { margin: 0 }
 summary { cursor: pointer }
@@ -115,7 +115,9 @@ def _cell(outcomes: Sequence[Outcome]) -> str:
     # A NaN for a number is farther than any two numbers.
     part = f"{share:.0%}" if share < 100 else "&gt; 10000%"
     error = f"{worst}" if worst < 10**6 else f"{worst:.0e}"
-    return f'<td class="{kind}">{passed}/{len(run)}<small>{error} &middot; {part}</small></td>'
+    left = f"{len(outcomes) - len(run)} declined"
+    inside = f"{passed}/{len(run)}<small>{error} &middot; {part}</small>"
+    return f'<td class="{kind}" title="{left}">{inside}</td>'
 
 
 def _failures(failed: Sequence[Outcome]) -> str:

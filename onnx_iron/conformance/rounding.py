@@ -36,9 +36,10 @@ def spacing(array: Array) -> Array:
     """
     if array.dtype not in _FRACTION:
         return np.ones(array.shape)
-    _, exponent = np.frexp(_on_a_line(array))
-    exponent = np.clip(exponent - 1, _LEAST_EXPONENT, 127)
-    return np.ldexp(1.0, exponent - _FRACTION[array.dtype])
+    wide = _on_a_line(array)
+    exponent = np.clip(np.frexp(wide)[1] - 1, _LEAST_EXPONENT, 127)
+    exponent = np.where(wide == 0, _LEAST_EXPONENT, exponent)  # of 0 frexp says 0
+    return np.asarray(np.ldexp(1.0, exponent - _FRACTION[array.dtype]))
 
 
 def distance(result: Array, expected: Array) -> Array:
@@ -53,7 +54,8 @@ def distance(result: Array, expected: Array) -> Array:
 
 
 def _wide(array: Array) -> Array:
-    return np.asarray(array.astype(np.float64))
+    with np.errstate(invalid="ignore"):  # a signalling NaN
+        return np.asarray(array.astype(np.float64))
 
 
 def _on_a_line(array: Array) -> Array:

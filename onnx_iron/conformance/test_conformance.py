@@ -1,4 +1,4 @@
-"""The cases as tests: ``pytest --pyargs onnx_iron.conformance --ep-library FILE --ep-name NAME``."""
+"""The cases as tests, for ``pytest --pyargs onnx_iron.conformance``."""
 
 from __future__ import annotations
 

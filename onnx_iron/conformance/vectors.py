@@ -27,7 +27,7 @@ def write_vectors(cases: Iterable[Case], folder: Path, dialect: str = "iron") ->
         FileExistsError: a case's folder is there already.
     """
     count = 0
-    for count, case in enumerate(cases, 1):
+    for case in cases:
         model = exported(case, dialect)
         place = folder / folder_name(case)
         place.mkdir(parents=True)
@@ -42,6 +42,7 @@ def write_vectors(cases: Iterable[Case], folder: Path, dialect: str = "iron") ->
             _write(data, "input", {name: feeds[name] for name in model.inputs})
             _write(data, "output", {name: results[name] for name in model.outputs})
             states = {past: results[f"present.{past.removeprefix('past.')}"] for past in states}
+        count += 1
     return count
 
 

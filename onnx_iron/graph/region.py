@@ -100,6 +100,11 @@ def _part(item: Any, size: int, axis: int, name: str) -> tuple[_Part, Value | No
         if not -size <= at < size:
             raise IndexError(f"{where}: index {at} is outside of {size} entries")
         return _Part(at % size, 1, True), None
+    if isinstance(item, list) or hasattr(item, "shape"):
+        raise TypeError(
+            f"{where}: {item!r} is no index: a body picks rows by number with F.embedding(ids, "
+            "table), ids being an int32 or int64 input of the graph"
+        )
     raise TypeError(
         f"{where}: {item!r} is no index; use an integer, a per-call value, a slice or an ellipsis"
     )

@@ -172,7 +172,7 @@ class Attention(Op):
     def _limits(self, T: int, S: int, position: int | None, kv_rows: int | None) -> Array:  # noqa: N803
         """How many keys each row sees."""
         last = np.arange(1, T + 1) + (position or 0) if self.is_causal else np.full(T, S)
-        return np.minimum(last, S if kv_rows is None else kv_rows)
+        return np.asarray(np.minimum(last, S if kv_rows is None else kv_rows))
 
     def _weights(
         self, query: Array, key: Array, position: int | None, kv_rows: int | None

@@ -18,7 +18,10 @@ from onnx_iron.operators.rows import row_bounds
 
 @dataclass(frozen=True)
 class GEMV(Op):
-    """``weight @ x`` for one row, accumulated in float32 and rounded once."""
+    """``weight @ x`` for one row, accumulated in float32 and rounded once.
+
+    Its tunables are kept with the step for a backend to read; none that is here does.
+    """
 
     weight = In()
     x = In()

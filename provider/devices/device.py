@@ -29,9 +29,11 @@ class Device(Protocol):
 
     Attributes:
         name: as the provider's option ``device`` says it.
+        takes_symbols: whether a subgraph's dimensions may be symbols, for programs of all shapes.
     """
 
     name: str
+    takes_symbols: bool
 
     def unavailable(self) -> str:
         """Why this machine has none to use; empty where it has."""

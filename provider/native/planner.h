@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "provider/native/program.h"
+#include "provider/native/recipe.h"
 
 namespace onnx_iron {
 
@@ -23,6 +24,8 @@ struct Request {
   size_t program_cache_bytes = 0;
   // Where the question is about a program, an empty one to fill in.
   std::unique_ptr<Program> program;
+  // What made it, where that makes programs for other shapes too.
+  std::shared_ptr<const Recipe> recipe;
 
   void fail(std::string message);
 };

@@ -1,9 +1,12 @@
 #include "provider/native/planner_api.h"
 
+#include <algorithm>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "kernels/cpu/kernel.h"
+#include "provider/native/arena.h"
 #include "provider/native/planner.h"
 #include "provider/native/subgraph.h"
 
@@ -27,8 +30,6 @@ Program& program_of(Request& request) {
   if (request.program == nullptr) throw std::invalid_argument("planner: not asked for a program");
   return *request.program;
 }
-
-Shape shape_of(const int64_t* shape, int32_t rank) { return Shape(shape, shape + rank); }
 
 }  // namespace
 }  // namespace onnx_iron
@@ -54,45 +55,32 @@ void onnx_iron_request_claim(void* request, const size_t* nodes, size_t count) {
   });
 }
 
-bool onnx_iron_program_output(void* request, size_t index, int32_t dtype, int32_t rank,
-                              const int64_t* shape) {
+bool onnx_iron_program_recipe(void* request, const int64_t* code, size_t count, const char* data,
+                              size_t bytes, bool general) {
   return answer(request, false, [&](Request& to) {
-    program_of(to).set_output(index, {static_cast<DType>(dtype), shape_of(shape, rank)});
+    Program& asked = program_of(to);
+    auto recipe = std::make_shared<const Recipe>(std::vector<int64_t>(code, code + count),
+                                                 std::string(data, bytes));
+    std::unique_ptr<Program> made = recipe->make(asked.inputs(), asked.outputs().size());
+    if (made == nullptr) throw std::invalid_argument("program: it is for other shapes");
+    to.program = std::move(made);
+    if (general) to.recipe = std::move(recipe);
     return true;
   });
 }
 
-int32_t onnx_iron_program_constant(void* request, const void* data, size_t bytes) {
-  return answer(request, -1, [&](Request& to) {
-    return static_cast<int32_t>(program_of(to).add_constant(data, bytes));
-  });
-}
-
-int32_t onnx_iron_program_value(void* request, const char* name, int32_t dtype, int32_t rank,
-                                const int64_t* shape, int32_t place, size_t index, size_t offset) {
-  return answer(request, -1, [&](Request& to) {
-    Operand operand{static_cast<DType>(dtype), shape_of(shape, rank)};
-    Location location{static_cast<Place>(place), index, offset};
-    return static_cast<int32_t>(program_of(to).add_value(name, std::move(operand), location));
-  });
-}
-
-bool onnx_iron_program_step(void* request, const char* name, const char* op, const int32_t* inputs,
-                            size_t input_count, const int32_t* outputs, size_t output_count,
-                            const OnnxIronAttribute* attributes, size_t attribute_count) {
-  return answer(request, false, [&](Request& to) {
-    Node node = node_from_c(op, nullptr, 0, nullptr, 0, attributes, attribute_count);
-    program_of(to).add_step(name, op, {inputs, inputs + input_count},
-                            {outputs, outputs + output_count}, std::move(node.attributes));
+bool onnx_iron_arena_offsets(const int64_t* spans, size_t count, int64_t* offsets) {
+  try {
+    std::vector<Span> list;
+    for (size_t i = 0; i < count; ++i) {
+      list.push_back({spans[3 * i], spans[3 * i + 1], spans[3 * i + 2]});
+    }
+    std::vector<int64_t> found = arena_offsets(list);
+    std::copy(found.begin(), found.end(), offsets);
     return true;
-  });
-}
-
-bool onnx_iron_program_pair(void* request, size_t input, size_t output) {
-  return answer(request, false, [&](Request& to) {
-    program_of(to).add_pair(input, output);
-    return true;
-  });
+  } catch (const std::exception&) {
+    return false;
+  }
 }
 
 bool onnx_iron_program_device(void* request, int64_t number) {

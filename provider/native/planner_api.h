@@ -25,29 +25,15 @@ ONNX_IRON_EXPORT void onnx_iron_request_program_cache(void* request, size_t byte
 // Claims one group of nodes, by their positions in the description.
 ONNX_IRON_EXPORT void onnx_iron_request_claim(void* request, const size_t* nodes, size_t count);
 
-// Declares the type of an output of the subgraph; before any value is placed in it.
-ONNX_IRON_EXPORT bool onnx_iron_program_output(void* request, size_t index, int32_t dtype,
-                                               int32_t rank, const int64_t* shape);
+// The whole program, as Recipe reads it: `code` and the bytes that it mentions. A general one makes
+// programs for other shapes, too.
+ONNX_IRON_EXPORT bool onnx_iron_program_recipe(void* request, const int64_t* code, size_t count,
+                                               const char* data, size_t bytes, bool general);
 
-// Bytes that the program keeps; returns the constant's index.
-ONNX_IRON_EXPORT int32_t onnx_iron_program_constant(void* request, const void* data, size_t bytes);
-
-// place: 0 input `index`, 1 output `index`, 2 the arena, 3 constant `index`; each at a byte offset.
-// The name is for errors, and empty for a value that the model does not know. Returns the value's
-// number.
-ONNX_IRON_EXPORT int32_t onnx_iron_program_value(void* request, const char* name, int32_t dtype,
-                                                 int32_t rank, const int64_t* shape, int32_t place,
-                                                 size_t index, size_t offset);
-
-// Steps run in the order in which they are added. -1 stands for an omitted input.
-ONNX_IRON_EXPORT bool onnx_iron_program_step(void* request, const char* name, const char* op,
-                                             const int32_t* inputs, size_t input_count,
-                                             const int32_t* outputs, size_t output_count,
-                                             const OnnxIronAttribute* attributes,
-                                             size_t attribute_count);
-
-// Allows an input and an output to be one buffer.
-ONNX_IRON_EXPORT bool onnx_iron_program_pair(void* request, size_t input, size_t output);
+// An offset for each span, of three numbers: the first step that uses it, the last one, and its
+// bytes; they are sorted by the first. False where they do not fit into memory.
+ONNX_IRON_EXPORT bool onnx_iron_arena_offsets(const int64_t* spans, size_t count,
+                                              int64_t* offsets);
 
 // Gives the program to another device, which Python runs under this number.
 ONNX_IRON_EXPORT bool onnx_iron_program_device(void* request, int64_t number);

@@ -54,7 +54,23 @@ Subgraph::Subgraph(std::string question, const std::vector<const ort::ValueInfo*
   }
 }
 
-std::shared_ptr<const Program> Subgraph::compile(std::vector<Border> inputs) const {
+std::shared_ptr<const Program> Subgraph::make(const std::vector<Border>& inputs) {
+  std::vector<std::shared_ptr<const Recipe>> recipes;
+  {
+    std::lock_guard lock(recipes_mutex_);
+    recipes = recipes_;
+  }
+  for (auto recipe = recipes.rbegin(); recipe != recipes.rend(); ++recipe) {
+    if (std::unique_ptr<Program> made = (*recipe)->make(inputs, outputs_)) return made;
+  }
+  return nullptr;
+}
+
+std::shared_ptr<const Program> Subgraph::compile(std::vector<Border> inputs) {
+  if (std::shared_ptr<const Program> made = make(inputs)) {
+    ++programs_compiled;
+    return made;
+  }
   Request request;
   JsonWriter shapes;
   shapes.begin_array();
@@ -65,6 +81,11 @@ std::shared_ptr<const Program> Subgraph::compile(std::vector<Border> inputs) con
   ask(request);
   request.program->finish();
   ++programs_compiled;
+  if (request.recipe != nullptr) {
+    std::lock_guard lock(recipes_mutex_);
+    if (recipes_.size() == kMaxRecipes) recipes_.erase(recipes_.begin());
+    recipes_.push_back(std::move(request.recipe));
+  }
   return std::move(request.program);
 }
 

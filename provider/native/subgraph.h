@@ -12,6 +12,7 @@
 #include "provider/native/ort_api.h"
 #include "provider/native/program.h"
 #include "provider/native/program_cache.h"
+#include "provider/native/recipe.h"
 
 namespace onnx_iron {
 
@@ -42,12 +43,16 @@ class Subgraph : public ort::ComputeTable {
     size_t rank = 0;
   };
 
-  std::shared_ptr<const Program> compile(std::vector<Border> inputs) const;
+  // Makes a program after a recipe that fits, or else asks the planner.
+  std::shared_ptr<const Program> compile(std::vector<Border> inputs);
+  std::shared_ptr<const Program> make(const std::vector<Border>& inputs);
   std::shared_ptr<const Program> program_for(const std::vector<Input>& inputs);
   // Whether the program was compiled for these shapes.
   bool fits(const Program& program, const std::vector<Input>& inputs) const;
   void read_input(const ort::KernelContext* context, size_t index, Input& input,
                   const void*& data) const;
+
+  static constexpr size_t kMaxRecipes = 8;
 
   std::shared_ptr<Shared> shared_;
   const int64_t number_;
@@ -58,6 +63,8 @@ class Subgraph : public ort::ComputeTable {
   std::vector<size_t> constant_inputs_;
   std::vector<size_t> changing_inputs_;
   std::shared_ptr<const Program> static_program_;
+  std::mutex recipes_mutex_;  // held for look-ups only
+  std::vector<std::shared_ptr<const Recipe>> recipes_;  // the latest planned last
   // Constants stay where they are as long as the session lives: they are read once.
   std::once_flag constants_read_;
   std::vector<const void*> constants_;

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import numpy as np
-
 from onnx_iron.dtypes import Shape
 from onnx_iron.provider.lowering import Operation
 
@@ -63,7 +61,11 @@ def rule(*op_types: str, since: int, newest: int) -> Callable[[Lower], Lower]:
 
 def broadcast(op: Operation, *shapes: Shape) -> Shape:
     """The shape that numpy's broadcasting gives."""
-    try:
-        return tuple(np.broadcast_shapes(*shapes))
-    except ValueError:
-        op.refuse(f"shapes {' and '.join(map(str, shapes))} do not broadcast")
+    result = [1] * max(map(len, shapes))
+    for shape in shapes:
+        for axis, dim in enumerate(shape, len(result) - len(shape)):
+            if result[axis] == 1:
+                result[axis] = dim
+            elif dim not in (result[axis], 1):
+                op.refuse(f"shapes {' and '.join(map(str, shapes))} do not broadcast")
+    return tuple(result)

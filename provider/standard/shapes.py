@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from onnx_iron.dtypes import INT64, Spec
+from onnx_iron.dtypes import INT64, DType, Spec
 from onnx_iron.provider.lowering import Operation
 from onnx_iron.provider.operator import standard
 from onnx_iron.provider.standard.rule import rule
+from onnx_iron.provider.symbols import Symbol
 
 
 @rule("Identity", since=1, newest=25)
@@ -90,8 +92,14 @@ def concat(op: Operation) -> None:
     op.require(op.input_count > 0, "it has no input")
     specs = [op.spec(index) for index in range(op.input_count)]
     axis = op.axis(0, len(specs[0].shape))
-    rest = {(s.dtype, len(s.shape), s.shape[:axis], s.shape[axis + 1 :]) for s in specs}
-    op.require(len(rest) == 1, f"inputs {', '.join(map(str, specs))} differ outside axis {axis}")
+    first, *others = ((s.dtype, s.shape[:axis], s.shape[axis + 1 :]) for s in specs)
+    same = all(other == first for other in others)
+    op.require(same, f"inputs {', '.join(map(str, specs))} differ outside axis {axis}")
+    known = [op.known(index) for index in range(op.input_count)]
+    if len(specs[0].shape) == 1 and all(part is not None for part in known):
+        numbers = [number for part in known if part is not None for number in part.tolist()]
+        fold(op, numbers, specs[0].dtype)
+        return
     shape = list(specs[0].shape)
     shape[axis] = sum(s.shape[axis] for s in specs)
     output = op.output(Spec(tuple(shape), specs[0].dtype))
@@ -112,24 +120,46 @@ def slice_(op: Operation) -> None:
     op.require(len(starts) == len(ends) == len(axes) == len(steps), "lists differ in length")
     axes = [op.from_front(axis, rank) for axis in axes]
     op.require(len(set(axes)) == len(axes), f"axes {axes} repeat")
-    ranges = [range(dim) for dim in spec.shape]
+    ranges = [Piece(0, dim, 1) for dim in spec.shape]
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         op.require(step != 0, "a step is 0")
-        ranges[axis] = range(spec.shape[axis])[start:end:step]
+        ranges[axis] = piece(spec.shape[axis], start, end, step)
+    known = op.known(0)
+    if known is not None and rank == 1:
+        first, count, step = map(int, ranges[0])
+        fold(op, [known[first + i * step] for i in range(count)], spec.dtype)
+        return
     take(op, 0, ranges, spec)
 
 
-def take(op: Operation, index: int, ranges: list[range], spec: Spec) -> None:
-    """The output takes a range along each axis of an input: a view where that is one piece."""
-    shape = tuple(len(r) for r in ranges)
-    cut = [axis for axis, r in enumerate(ranges) if r != range(spec.shape[axis])]
+class Piece(NamedTuple):
+    """What is taken along an axis."""
+
+    start: int
+    length: int
+    step: int
+
+
+def piece(dim: int, start: int, end: int, step: int) -> Piece:
+    """What a slice takes of a dimension."""
+    if step != 1:
+        taken = range(dim)[start:end:step]
+        return Piece(taken.start, len(taken), step)
+    first, last = (max(at + dim, 0) if at < 0 else min(at, dim) for at in (start, end))
+    return Piece(first, max(last - first, 0), 1)
+
+
+def take(op: Operation, index: int, ranges: list[Piece], spec: Spec, output: int = 0) -> None:
+    """An output takes a piece along each axis of an input: a view where that is one in memory."""
+    shape = tuple(r.length for r in ranges)
+    cut = [axis for axis, r in enumerate(ranges) if r != Piece(0, spec.shape[axis], 1)]
     whole = not cut or (
         math.prod(spec.shape[: cut[0]]) == 1 and len(cut) == 1 and ranges[cut[0]].step == 1
     )
     if whole:
         row = math.prod(spec.shape[cut[0] + 1 :]) if cut else 0
         first = ranges[cut[0]].start if cut else 0
-        op.view(op.input(index), shape, first * row * spec.dtype.itemsize)
+        op.view(op.input(index), shape, first * row * spec.dtype.itemsize, output)
         return
     operator = standard(
         "Slice",
@@ -138,7 +168,31 @@ def take(op: Operation, index: int, ranges: list[range], spec: Spec) -> None:
         starts=[r.start for r in ranges],
         steps=[r.step for r in ranges],
     )
-    op.step(operator, [op.input(index)], [op.output(Spec(shape, spec.dtype))])
+    op.step(operator, [op.input(index)], [op.output(Spec(shape, spec.dtype), output)])
+
+
+@rule("Split", since=2, newest=18)
+def split(op: Operation) -> None:
+    spec, sizes = op.spec(0), op.integers(1, "split")
+    axis = op.axis(0, len(spec.shape))
+    dim = spec.shape[axis]
+    if sizes is None:
+        count = op.attribute("num_outputs") or len(op.node.outputs)
+        op.require(count > 0, f"it has {count} outputs")
+        even = op.node.since_version < 18
+        op.require(not even or dim % count == 0, f"{dim} along axis {axis} is no {count} times")
+        size = -(-dim // count)
+        sizes = [size] * (count - 1) + [dim - size * (count - 1)]
+    given = f"it splits {dim} into {sizes}"
+    op.require(all(size >= 0 for size in sizes) and sum(sizes) == dim, given)
+    op.require(len(sizes) == len(op.node.outputs), f"{given}, with {len(op.node.outputs)} outputs")
+    start = 0
+    for index, size in enumerate(sizes):
+        ranges = [Piece(0, dim, 1) for dim in spec.shape]
+        ranges[axis] = Piece(start, size, 1)
+        start += size
+        if op.node.outputs[index]:
+            take(op, 0, ranges, spec, index)
 
 
 @rule("Gather", since=1, newest=13)
@@ -146,6 +200,14 @@ def gather(op: Operation) -> None:
     data, indices = op.spec(0), op.spec(1)
     axis = op.axis(0, len(data.shape))
     shape = data.shape[:axis] + indices.shape + data.shape[axis + 1 :]
+    numbers, places = op.known(0), op.known(1)
+    if numbers is not None and numbers.ndim == 1 and places is not None and places.ndim < 2:
+        op.require(
+            all(-len(numbers) <= place < len(numbers) for place in places.reshape(-1).tolist()),
+            f"indices {places} are out of range for {numbers}",
+        )
+        fold(op, numbers[places.astype(int)], data.dtype)
+        return
     output = op.output(Spec(shape, data.dtype))
     op.step(standard("Gather", moves=True, axis=axis), [op.input(0), op.input(1)], [output])
 
@@ -154,5 +216,12 @@ def gather(op: Operation) -> None:
 def shape_of(op: Operation) -> None:
     shape = op.spec(0).shape
     start, end = op.attribute("start", 0), op.attribute("end", len(shape))
-    taken = np.array(shape[start:end], INT64)
-    op.view(op.literal(taken), taken.shape)
+    fold(op, shape[start:end], INT64)
+
+
+def fold(op: Operation, contents: Any, dtype: DType) -> None:
+    """The output is integers that are known, some of which may be symbols."""
+    array = np.array(contents, object)
+    if array.size == 0 or not any(isinstance(each, Symbol) for each in array.reshape(-1)):
+        array = array.astype(dtype)
+    op.view(op.literal(array, dtype), array.shape)

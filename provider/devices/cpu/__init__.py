@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from onnx_iron.provider.devices.device import Fallbacks, Places
-from onnx_iron.provider.program import Writer, compile_program
+from onnx_iron.provider.program import Writer
 from onnx_iron.provider.states import HOST, Memory
 from onnx_iron.provider.subgraph import Subgraph
 
@@ -17,6 +17,7 @@ class Cpu:
     """Runs everything that was claimed."""
 
     name = "cpu"
+    takes_symbols = True
 
     def unavailable(self) -> str:
         """It is always there."""
@@ -24,7 +25,7 @@ class Cpu:
 
     def compile(self, request: int, subgraph: Subgraph, provider: int, options: Options) -> Places:
         """Hand over the program of CPU kernels; every node runs here."""
-        Writer(request, compile_program(subgraph)).write()
+        Writer(subgraph).hand_over(request)
         return {}
 
     def memory(self) -> Memory:

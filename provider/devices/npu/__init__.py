@@ -18,6 +18,7 @@ class Npu:
     """Runs what has a design; the host does the rest, or what fails, where the options allow it."""
 
     name = "npu"
+    takes_symbols = False
 
     def unavailable(self) -> str:
         """Why XRT opens none."""

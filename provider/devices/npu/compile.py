@@ -13,7 +13,7 @@ from onnx_iron.provider.devices.npu.plan import Plan, make_plan
 from onnx_iron.provider.devices.npu.program import NpuProgram
 from onnx_iron.provider.devices.npu.toolchain import design_compiler
 from onnx_iron.provider.devices.npu.xrt import open_device
-from onnx_iron.provider.program import Writer, compile_program
+from onnx_iron.provider.program import Writer
 from onnx_iron.provider.subgraph import CompileError, Subgraph
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def compile_for_npu(
     Raises:
         CompileError: with fallback "error", the NPU can't run a step.
     """
-    Writer(request, compile_program(subgraph)).write()
+    Writer(subgraph).hand_over(request)
     device = open_device()
     target = Target(device.target.name)
     plan = make_plan(subgraph, target, design_compiler(), any_artifact=False)

@@ -1,0 +1,167 @@
+"""``onnx-iron conformance``: what it selects, writes and says."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from onnx_iron.conformance import NumpyReference, Outcome, Status, cases, run
+from onnx_iron.conformance.page import to_html
+from onnx_iron.conformance.report import Report, environment, from_json, reproduction, to_json
+from onnx_iron.conformance.runner import NO_ELEMENTS
+from onnx_iron.tools.main import main
+
+FAILED = Outcome(
+    *("Add: a 4x64, b 4x64, float32", "Add", "float32", "theirs <b>", Status.FAILED),
+    *(7, 3.5, NO_ELEMENTS, "1 of 256 elements", "--provider Theirs"),
+)
+
+
+def report(*outcomes: Outcome) -> Report:
+    return Report.of([environment()], outcomes)
+
+
+def test_the_matrix_is_printed_and_success_is_exit_code_0(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["conformance", "--op", "SiLU", "--implementation", "numpy"]) == 0
+    printed = capsys.readouterr().out
+    assert "  1  numpy reference\n" in printed
+    assert "SiLU  float32     11/11 (" in printed
+    assert printed.endswith("22 passed, 0 failed, 0 declined\n")
+
+
+def test_a_failure_is_exit_code_1_one_line_and_a_command_to_run_it_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.json"
+    other.write_text(to_json(report(FAILED)))
+    page, kept = tmp_path / "report.html", tmp_path / "report.json"
+    command = ["conformance", "--op", "Add", "--implementation", "numpy", "--merge", str(other)]
+    command += ["--failed-only", "--report", str(page), "--json", str(kept)]
+    assert main(command) == 1
+    shown = capsys.readouterr()
+    assert shown.err.endswith("onnx-iron: error: 1 of 33 outcomes are failures\n")
+    again = "onnx-iron conformance --case 'Add: a 4x64, b 4x64, float32' --provider Theirs"
+    assert again in shown.out
+    assert "numpy reference" not in shown.out
+    assert shown.out.endswith("32 passed, 1 failed, 0 declined\n")
+    assert "theirs &lt;b&gt;: 1 of 256 elements" in page.read_text()
+    assert from_json(kept.read_text(), "kept").outcomes == (FAILED,)
+
+
+def test_merging_keeps_every_outcome_and_of_two_the_failure() -> None:
+    here = run([c for c in cases() if c.subject == "Copy"], [NumpyReference()])
+    worse = Outcome(*(here[0].case, "Copy", "float32", here[0].implementation, Status.FAILED))
+    merged = report(*here).merged([report(worse, FAILED)])
+    assert len(merged.outcomes) == len(here) + 1
+    assert merged.failed == [worse, FAILED]
+    assert len(merged.environments) == 2
+
+
+def test_a_report_comes_back_from_json(tmp_path: Path) -> None:
+    made = report(*run([c for c in cases() if c.subject == "Copy"], [NumpyReference()]), FAILED)
+    assert from_json(to_json(made), "made") == made
+    with pytest.raises(ValueError, match="x is no report of onnx-iron conformance"):
+        from_json('{"format": "other"}', "x")
+
+
+def test_the_page_asks_nothing_of_a_network_and_runs_no_script() -> None:
+    page = to_html(report(FAILED))
+    assert not any(word in page for word in ("<script", "http:", "https:", "<link", "@import"))
+
+
+def test_reproduction_commands_parse_and_select_one_case_and_implementation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = next(c for c in cases() if c.subject == "ProjectionGEMM" and "silu" in c.name)
+    (outcome,) = run([case], [NumpyReference()])
+    kept = tmp_path / "kept.json"
+    assert main([*shlex.split(reproduction(outcome))[1:], "--json", str(kept)]) == 0
+    (again,) = json.loads(kept.read_text())["outcomes"]
+    assert (again["case"], again["implementation"]) == (case.name, "numpy reference")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--op", "Sigh"], "no case is selected; --op takes Add, Attention"),
+        (["--implementation", "abacus"], "no implementation's name holds ['abacus']; there are: "),
+        (["--provider", "NoneProvider"], "onnxruntime knows no provider 'NoneProvider' here"),
+        (["--library", "ep.so"], "--library and --ep-name go together"),
+        (["--provider-option", "a=b"], "--provider-option is for a provider"),
+        (["--op", "Add", "--merge", "none.json"], "none.json"),
+    ],
+)
+def test_what_selects_nothing_says_what_there_is(
+    options: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["conformance", *options]) == 1
+    assert words in capsys.readouterr().err
+
+
+def test_a_named_provider_is_held_to_the_cases(capsys: pytest.CaptureFixture[str]) -> None:
+    for provider in ("CPUExecutionProvider", "IronExecutionProvider"):
+        command = ["conformance", "--op", "GEMV", "--provider", provider]
+        assert main([*command, "--dtype", "float32"]) == 0
+        assert "GEMV  float32     13/13 (" in capsys.readouterr().out
+
+
+def test_vectors_are_backend_tests_that_onnxs_evaluator_passes(tmp_path: Path) -> None:
+    """Read as onnx's backend test loader does: by the model's inputs and outputs in order."""
+    for subject in ("Add", "states that are swapped", "a state never written, and one never read"):
+        assert main(["conformance", "--op", subject, "--write-vectors", str(tmp_path)]) == 0
+    folders = sorted(tmp_path.iterdir())
+    assert len(folders) == 36
+    for folder in folders:
+        model = onnx.load(folder / "model.onnx")
+        onnx.checker.check_model(model)
+        evaluator = ReferenceEvaluator(onnx.inliner.inline_local_functions(model))
+        sets = sorted(folder.glob("test_data_set_*"))
+        assert len(sets) >= 2
+        for data in sets:
+            read = [
+                [
+                    numpy_helper.to_array(onnx.load_tensor(data / f"{kind}_{place}.pb"))
+                    for place in range(len(list(data.glob(f"{kind}_*.pb"))))
+                ]
+                for kind in ("input", "output")
+            ]
+            names = [value.name for value in model.graph.input]
+            with np.errstate(all="ignore"):
+                results = evaluator.run(None, dict(zip(names, read[0], strict=True)))
+            for result, expected in zip(results, read[1], strict=True):
+                np.testing.assert_array_equal(
+                    np.asarray(result, np.float32), np.asarray(expected, np.float32)
+                )
+
+
+def test_the_package_holds_its_own_tests_for_a_providers_ci(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs"]
+    command += ["-p", "onnx_iron.pytest_options"]  # which an installed package brings by itself
+    command += ["onnx_iron.conformance", "--ep-name", "CPUExecutionProvider", "-k", "RoPE"]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "56 passed" in done.stdout
+
+
+def _environment() -> dict[str, str]:
+    import os
+
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
