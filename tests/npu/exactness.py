@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from onnx_iron.conformance.rounding import rounded
 from onnx_iron.dtypes import BFLOAT16, Array
 from onnx_iron.operators import OPERATORS, Op
 from onnx_iron.operators.base import Tolerance
@@ -58,19 +59,6 @@ def distances(y: Array, expected: Array) -> Array:
     return np.asarray(np.where(both_nan, 0, apart))
 
 
-def rounded(exact: Array) -> Array:
-    """Once to bfloat16, by way of a float32 that is rounded to odd: no double rounding."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        near = exact.astype(np.float32)
-        bits = near.view(np.uint32)
-        odd = (near != exact) & np.isfinite(near) & ((bits & 1) == 0)
-        # One step towards the exact value makes the last bit odd.
-        outwards = np.abs(exact) > np.abs(near.astype(np.float64))
-        steps = np.where(odd, np.where(outwards, 1, -1), 0).astype(np.int64)
-        moved = (bits.astype(np.int64) + np.where(near == 0, np.abs(steps), steps)) & 0xFFFFFFFF
-        return moved.astype(np.uint32).view(np.float32).astype(BFLOAT16)
-
-
 def tuple_of(result: Any) -> tuple[Any, ...]:
     return result if isinstance(result, tuple) else (result,)
 
@@ -96,7 +84,7 @@ def hold(op: Op, results: Any, *operands: Any, report: Report | None = None) -> 
             tuple_of(results), exact(op, *operands), magnitudes, strict=True
         ):
             assert y.shape == wanted.shape, f"{op}: {y.shape}, expected {wanted.shape}"
-            apart = distances(y, rounded(wanted))
+            apart = distances(y, rounded(wanted, BFLOAT16))
             off = np.abs(y.astype(np.float64) - wanted)
             near = off <= tolerance.of_magnitude * np.broadcast_to(magnitude, off.shape)
             worst = max(worst, int(apart.max(initial=0)))

@@ -72,11 +72,19 @@ def graphs(draw: st.DrawFn) -> bytes:
     return serialized
 
 
+def recording() -> onnxruntime.SessionOptions:
+    """Options of a session that records its placement: all these models have one name."""
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    return options
+
+
 def results(path: Path, device: str, in_place: bool) -> tuple[list[Array], set[str]]:
     """The outputs, one of them written over input x where ``in_place``, and the nodes' devices."""
     onnx_iron.register()
     session = onnxruntime.InferenceSession(
         str(path),
+        recording(),
         providers=["IronExecutionProvider", "CPUExecutionProvider"],
         provider_options=[{"device": device, "fallback": "cpu"}, {}],
     )

@@ -255,8 +255,9 @@ def test_a_design_goes_through_the_toolchain(
         import shutil, sys
         given = dict(a.partition("=")[::2] for a in sys.argv[2:])
         assert open(sys.argv[1]).read() == "module of start=0"
-        assert set(given) == {{"--peano", "--get-xclbin", "--xclbin-name", "--get-npu-insts",
-                               "--npu-insts-name"}}, given
+        assert set(given) == {{"--peano", "--xchesscc", "--xbridge", "--get-xclbin",
+                               "--xclbin-name", "--get-npu-insts", "--npu-insts-name"}}, given
+        assert given["--xchesscc"] == given["--xbridge"] == "false"
         shutil.copyfile({str(image)!r}, given["--xclbin-name"])
         shutil.copyfile({str(tmp_path / "handed.insts")!r}, given["--npu-insts-name"])
     """
