@@ -93,6 +93,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "set_planner": (None, (Planner,)),
     "request_fail": (None, (c_void_p, c_char_p)),
     "request_answered": (None, (c_void_p,)),
+    "request_log": (None, (c_void_p, c_char_p)),
     "request_program_cache": (None, (c_void_p, c_size_t)),
     "request_claim": (None, (c_void_p, POINTER(c_size_t), c_size_t)),
     "program_recipe": (c_bool, (c_void_p, _SHAPE, c_size_t, c_char_p, c_size_t, c_bool)),

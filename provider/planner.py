@@ -6,6 +6,7 @@ import atexit
 import ctypes
 import functools
 import json
+import logging
 import traceback
 from collections.abc import Mapping
 from typing import Any
@@ -19,6 +20,21 @@ from onnx_iron.provider.option_checks import read_options
 from onnx_iron.provider.options import OptionError
 from onnx_iron.provider.records import remember, remember_places
 from onnx_iron.provider.subgraph import CompileError, lower_for_all, lower_subgraph
+
+# At debug level it says of each node why it was left, and what becomes of the others.
+_log = logging.getLogger("onnx_iron")
+
+
+class Remarks:
+    """Says what is decided, to Python's log and, where the session asks for it, onnxruntime's."""
+
+    def __init__(self, request: int, question: Mapping[str, Any]) -> None:
+        self._request, self._verbose = request, bool(question.get("verbose"))
+
+    def __call__(self, text: str) -> None:
+        _log.debug("%s", text)
+        if self._verbose:
+            library().onnx_iron_request_log(self._request, encode(text))
 
 
 def open_provider(request: int, question: Mapping[str, Any]) -> None:
@@ -35,7 +51,16 @@ def claim(request: int, question: Mapping[str, Any]) -> None:
         device = read_options(question["options"]).device
         remember(question["provider"], device, graph, decisions, question["options"])
     taken = {decision.node.index for decision in decisions if decision.taken}
-    for nodes in group(graph.nodes, taken):
+    groups = group(graph.nodes, taken)
+    say = Remarks(request, question)
+    for decision in decisions:
+        if not decision.taken:
+            say(f"{decision.node} is left: {decision.reason}")
+    say(
+        f"graph '{graph.name}': {len(taken)} of {len(decisions)} nodes are taken, in "
+        f"{len(groups)} groups"
+    )
+    for nodes in groups:
         array = (ctypes.c_size_t * len(nodes))(*nodes)
         library().onnx_iron_request_claim(request, array, len(nodes))
 
@@ -47,6 +72,10 @@ def compile_subgraph(request: int, question: Mapping[str, Any]) -> None:
     device, provider = DEVICES[options.device], question["provider"]
     lower = lower_for_all if device.takes_symbols and not options.sink else lower_subgraph
     subgraph = lower(question["graph"], shapes)
+    Remarks(request, question)(
+        f"{len(question['graph'].nodes)} nodes compiled for the {options.device}: "
+        f"{len(subgraph.steps)} calls of kernels, inputs of shapes {shapes}"
+    )
     if options.sink:
         give(options.sink, subgraph)
     remember_places(provider, device.compile(request, subgraph, provider, options))

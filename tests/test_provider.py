@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -446,3 +447,35 @@ def test_without_the_planner_a_question_is_a_clean_error() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "there is no planner" in done.stdout
+
+
+def test_the_log_says_why_a_node_is_left_and_what_is_compiled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("DEBUG", "onnx_iron")
+    iron(add_model(node("Sin", "x", "y"), node("Add", "x y", "z")))
+    said = [record.getMessage() for record in caplog.records]
+    assert any("Sin" in text and "is left: there is no kernel for it" in text for text in said)
+    assert any("1 of 2 nodes are taken, in 1 groups" in text for text in said)
+    assert any(text.startswith("1 nodes compiled for the cpu: 1 calls of kernels") for text in said)
+
+
+def test_onnxruntime_s_own_log_explains_a_placement_at_its_verbose_level() -> None:
+    script = """
+import onnxruntime as ort
+from provider_models import add_model, node, open_by_device
+options = ort.SessionOptions()
+options.log_severity_level = 0
+open_by_device(add_model(node("Sin", "x", "y"), node("Add", "x y", "z")), options, {})
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=Path(__file__).parent,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "is left: there is no kernel for it" in done.stderr
+    assert "1 of 2 nodes are taken, in 1 groups" in done.stderr
+    assert "1 nodes compiled for the cpu" in done.stderr

@@ -74,6 +74,7 @@ template <size_t slot, typename Signature>
 using EpApiCall = Call<&ep_api_table, slot, Signature>;
 
 enum ErrorCode : int32_t { kFail = 1, kInvalidArgument = 2 };
+enum Severity : int32_t { kVerbose = 0 };
 enum OnnxType : int32_t { kTensor = 1 };
 enum DeviceType : int32_t { kCpu = 0, kGpu = 1, kNpu = 2 };
 enum AttributeKind : int32_t {
@@ -129,6 +130,11 @@ inline const ApiCall<163,
     KernelInfoGetAttributeArray_int64{"KernelInfoGetAttributeArray_int64"};
 inline const ApiCall<244, Status*(const KernelInfo*, char* name, size_t* bytes)>
     KernelInfo_GetNodeName{"KernelInfo_GetNodeName"};
+inline const ApiCall<247, Status*(const Logger*, int32_t severity, const char* message,
+                                  const char* file, int32_t line, const char* function)>
+    Logger_LogMessage{"Logger_LogMessage"};
+inline const ApiCall<248, Status*(const Logger*, int32_t* severity)> Logger_GetLoggingSeverityLevel{
+    "Logger_GetLoggingSeverityLevel"};
 inline const ApiCall<272, Status*(const Attribute*, int32_t kind, void* data, size_t bytes,
                                   size_t* needed)>
     ReadOpAttr{"ReadOpAttr"};

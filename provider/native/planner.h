@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "provider/native/ort_api.h"
 #include "provider/native/program.h"
 #include "provider/native/recipe.h"
 
@@ -16,6 +17,8 @@ namespace onnx_iron {
 struct Request {
   // What to ask: an object with a member "kind".
   std::string question;
+  // Where the planner's remarks go; null where nobody wants them.
+  const ort::Logger* logger = nullptr;
   // Answers. A failure is a text for the user.
   bool failed = false;
   bool answered = false;

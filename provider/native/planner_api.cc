@@ -8,6 +8,7 @@
 #include "kernels/cpu/kernel.h"
 #include "provider/native/arena.h"
 #include "provider/native/planner.h"
+#include "provider/native/status.h"
 #include "provider/native/subgraph.h"
 
 namespace onnx_iron {
@@ -43,6 +44,15 @@ void onnx_iron_request_fail(void* request, const char* message) {
 }
 
 void onnx_iron_request_answered(void* request) { static_cast<Request*>(request)->answered = true; }
+
+void onnx_iron_request_log(void* request, const char* text) {
+  answer(request, false, [&](Request& to) {
+    if (to.logger != nullptr) {
+      check(ort::Logger_LogMessage(to.logger, ort::kVerbose, text, "onnx-iron", 0, "planner"));
+    }
+    return true;
+  });
+}
 
 void onnx_iron_request_program_cache(void* request, size_t bytes) {
   static_cast<Request*>(request)->program_cache_bytes = bytes;

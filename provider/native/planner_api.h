@@ -19,6 +19,9 @@ ONNX_IRON_EXPORT void onnx_iron_request_fail(void* request, const char* message)
 // Says that the answer is complete.
 ONNX_IRON_EXPORT void onnx_iron_request_answered(void* request);
 
+// A remark for onnxruntime's log, at its verbose level.
+ONNX_IRON_EXPORT void onnx_iron_request_log(void* request, const char* text);
+
 // How many bytes of programs the session keeps, at most.
 ONNX_IRON_EXPORT void onnx_iron_request_program_cache(void* request, size_t bytes);
 

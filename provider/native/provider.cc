@@ -46,16 +46,25 @@ void add_device(ort::FactoryTable* factory, const ort::HardwareDevice* device,
   ++*written;
 }
 
+// The logger, if it takes remarks.
+const ort::Logger* verbose(const ort::Logger* logger) {
+  int32_t severity = ort::kVerbose + 1;
+  if (logger != nullptr) check(ort::Logger_GetLoggingSeverityLevel(logger, &severity));
+  return severity <= ort::kVerbose ? logger : nullptr;
+}
+
 }  // namespace
 
-Provider::Provider(const Options& options, bool saving) {
+Provider::Provider(const Options& options, bool saving, const ort::Logger* logger)
+    : logger_(verbose(logger)) {
   JsonWriter json;
   json.begin_object();
   for (const auto& [name, value] : options) {
     json.member(name, std::string_view(value));
   }
   json.end_object();
-  identity_ = "\"provider\":" + std::to_string(++providers_made) + ",\"options\":" + json.text();
+  identity_ = "\"provider\":" + std::to_string(++providers_made) + ",\"options\":" + json.text() +
+              ",\"verbose\":" + (logger_ != nullptr ? "true" : "false");
 
   GetName = [](const ort::EpTable*) -> const char* { return kProviderName; };
   GetCapability = [](ort::EpTable* self, const ort::Graph* graph, ort::SupportInfo* support) {
@@ -87,7 +96,7 @@ Provider::Provider(const Options& options, bool saving) {
   } catch (const std::exception& error) {
     failure_ = error.what();
   }
-  shared_ = std::make_shared<Shared>(request.program_cache_bytes);
+  shared_ = std::make_shared<Shared>(request.program_cache_bytes, logger_);
 }
 
 std::string Provider::begin_question(const char* kind) const {
@@ -103,6 +112,7 @@ void Provider::claim(const ort::Graph* graph, ort::SupportInfo* support) {
     JsonWriter json;
     describe(json, graph, inputs_of(graph), outputs_of(graph));
     request.question = begin_question("claim") + ",\"graph\":" + json.text() + "}";
+    request.logger = logger_;
     ask(request);
     for (const std::vector<size_t>& claim : request.claims) {
       for (size_t index : claim) {
@@ -187,11 +197,11 @@ ProviderFactory::ProviderFactory() {
   };
   CreateEp = [](ort::FactoryTable*, const ort::HardwareDevice* const*,
                 const ort::KeyValuePairs* const*, size_t, const ort::SessionOptions* options,
-                const ort::Logger*, ort::EpTable** provider) {
+                const ort::Logger* logger, ort::EpTable** provider) {
     return guarded([&] {
       bool saving = false;
       Provider::Options given = options_of(options, &saving);
-      *provider = new Provider(given, saving);
+      *provider = new Provider(given, saving, logger);
     });
   };
   ReleaseEp = [](ort::FactoryTable*, ort::EpTable* provider) {

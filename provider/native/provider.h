@@ -20,7 +20,7 @@ class Provider : public ort::EpTable {
   using Options = std::vector<std::pair<std::string, std::string>>;
 
   // Asks Python whether the options are good.
-  Provider(const Options& options, bool saving);
+  Provider(const Options& options, bool saving, const ort::Logger* logger);
 
  private:
   void claim(const ort::Graph* graph, ort::SupportInfo* support);
@@ -30,6 +30,8 @@ class Provider : public ort::EpTable {
   // Members that every question begins with.
   std::string identity_;
   std::shared_ptr<Shared> shared_;
+  // The session's; null where it does not want remarks.
+  const ort::Logger* logger_;
   // What is wrong with the options, or went wrong in a claim. onnxruntime would drop an error of
   // GetCapability, and its Python side answers one of CreateEp with a session on another provider:
   // so it is kept until Compile can report it.

@@ -78,6 +78,7 @@ std::shared_ptr<const Program> Subgraph::compile(std::vector<Border> inputs) {
   shapes.end_array();
   request.question = question_ + ",\"shapes\":" + shapes.text() + "}";
   request.program = std::make_unique<Program>(std::move(inputs), outputs_);
+  request.logger = shared_->logger;
   ask(request);
   request.program->finish();
   ++programs_compiled;

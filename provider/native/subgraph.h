@@ -21,10 +21,13 @@ extern std::atomic<size_t> programs_compiled;
 
 // What the subgraphs of a session share.
 struct Shared {
-  explicit Shared(size_t program_cache_bytes) : programs(program_cache_bytes) {}
+  Shared(size_t program_cache_bytes, const ort::Logger* logger)
+      : programs(program_cache_bytes), logger(logger) {}
 
   ProgramCache programs;
   FramePool frames;
+  // The session's; null where it does not want remarks.
+  const ort::Logger* logger;
 };
 
 class Subgraph : public ort::ComputeTable {
