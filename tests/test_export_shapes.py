@@ -18,6 +18,7 @@ from onnx_iron.operators import DOMAIN, OPERATORS, VERSION, Case, Kind, Op
 
 TYPES = {
     Kind.T: TensorProto.BFLOAT16,
+    Kind.ANY: TensorProto.BFLOAT16,
     Kind.T_OR_FLOAT32: TensorProto.FLOAT,
     Kind.INDEX: TensorProto.INT32,
     Kind.SCALAR: TensorProto.INT32,
