@@ -241,9 +241,7 @@ def test_a_row_may_be_bounded_too() -> None:
 
 def test_a_bound_past_the_chunk_is_an_error_at_the_call() -> None:
     for n in (-1, 5):
-        with pytest.raises(
-            ValueError, match=rf"CausalConv1d 'taps': n is {n}, expected 0..4"
-        ):
+        with pytest.raises(ValueError, match=rf"CausalConv1d 'taps': n is {n}, expected 0..4"):
             Filter().graph().reference(random(4, CHANNELS), n=n)
 
 

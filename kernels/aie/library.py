@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from onnx_iron import native
 from onnx_iron.dtypes import BFLOAT16, FLOAT32, Array
 from onnx_iron.kernels.aie.build import Generation, kernel_library
 
@@ -73,17 +74,16 @@ class KernelLibrary:
                     raise TypeError(f"{name}: an array is not contiguous")
                 slot.pointer = argument.ctypes.data
                 regions.append(_Region(argument.ctypes.data, argument.nbytes, letter.isupper()))
-        error = ctypes.create_string_buffer(1024)
-        failed = self._loaded.onnx_iron_aie_call(
-            ctypes.c_size_t(self._indices[name]),
-            slots,
-            (_Region * len(regions))(*regions),
-            ctypes.c_size_t(len(regions)),
-            error,
-            ctypes.c_size_t(len(error)),
-        )
-        if failed:
-            raise ValueError(f"{name}: {error.value.decode()}")
+        try:
+            native.call(
+                self._loaded.onnx_iron_aie_call,
+                ctypes.c_size_t(self._indices[name]),
+                slots,
+                (_Region * len(regions))(*regions),
+                ctypes.c_size_t(len(regions)),
+            )
+        except native.NativeError as error:
+            raise ValueError(f"{name}: {error}") from None
 
 
 @functools.cache

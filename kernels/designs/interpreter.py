@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from onnx_iron import native
 from onnx_iron.dtypes import Array, as_dtype
 from onnx_iron.kernels.aie.build import interpreter_library, kernel_library
 from onnx_iron.kernels.designs.design import (
@@ -25,7 +26,6 @@ from onnx_iron.kernels.designs.design import (
 )
 
 _MAGIC = 0x314E474953454431
-_ERROR_BYTES = 1024
 
 _Item = TypeVar("_Item")
 
@@ -91,20 +91,19 @@ def run(
             raise ValueError(f"{design.name}: {buffer.name} is not contiguous")
         pointers[i], sizes[i] = array.ctypes.data, array.nbytes
     encoded = encode(design)
-    error = ctypes.create_string_buffer(_ERROR_BYTES)
-    failed = _library().onnx_iron_run_design(
-        encoded,
-        ctypes.c_size_t(len(encoded)),
-        str(kernel_library(design.target.generation)).encode(),
-        pointers,
-        sizes,
-        (ctypes.c_int32 * len(design.values))(*(given[v.name] for v in design.values)),
-        ctypes.c_uint8(poison),
-        error,
-        ctypes.c_size_t(_ERROR_BYTES),
-    )
-    if failed:
-        raise DesignError(error.value.decode())
+    try:
+        native.call(
+            _library().onnx_iron_run_design,
+            encoded,
+            ctypes.c_size_t(len(encoded)),
+            str(kernel_library(design.target.generation)).encode(),
+            pointers,
+            sizes,
+            (ctypes.c_int32 * len(design.values))(*(given[v.name] for v in design.values)),
+            ctypes.c_uint8(poison),
+        )
+    except native.NativeError as error:
+        raise DesignError(str(error)) from None
 
 
 def poisoned(shape: tuple[int, ...], dtype: str) -> Array:
