@@ -453,7 +453,7 @@ def test_the_log_says_why_a_node_is_left_and_what_is_compiled(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("DEBUG", "onnx_iron")
-    iron(add_model(node("Sin", "x", "y"), node("Add", "x y", "z")))
+    iron(add_model(node("Sin", "x", "y"), node("Add", "x y", "z")), device="cpu")
     said = [record.getMessage() for record in caplog.records]
     assert any("Sin" in text and "is left: there is no kernel for it" in text for text in said)
     assert any("1 of 2 nodes are taken, in 1 groups" in text for text in said)
@@ -466,7 +466,8 @@ import onnxruntime as ort
 from provider_models import add_model, node, open_by_device
 options = ort.SessionOptions()
 options.log_severity_level = 0
-open_by_device(add_model(node("Sin", "x", "y"), node("Add", "x y", "z")), options, {})
+model = add_model(node("Sin", "x", "y"), node("Add", "x y", "z"))
+open_by_device(model, options, {"device": "cpu"})
 """
     done = subprocess.run(
         [sys.executable, "-c", script],
