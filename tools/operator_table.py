@@ -47,9 +47,9 @@ _KINDS = {
 }
 
 
-def table() -> str:
-    """The page as Markdown."""
-    return "\n".join([_HEAD, *(_section(OPERATORS[name]) for name in sorted(OPERATORS))])
+def table(root: Path = _ROOT) -> str:
+    """The page as Markdown, with the files that a checkout has."""
+    return "\n".join([_HEAD, *(_section(OPERATORS[name], root) for name in sorted(OPERATORS))])
 
 
 def signatures() -> str:
@@ -57,9 +57,9 @@ def signatures() -> str:
     return _SIGNATURES_HEAD + "".join(_signature(OPERATORS[name]) for name in sorted(OPERATORS))
 
 
-def _section(op: type[Op]) -> str:
+def _section(op: type[Op], root: Path) -> str:
     lines = [f"## {op.name}", "", inspect.cleandoc(op.__doc__ or ""), ""]
-    lines += [_layers(op), ""]
+    lines += [_layers(op, root), ""]
     lines += ["| | name | type |", "|---|---|---|"]
     for declared in op.inputs:
         mark = "?" if declared.optional else ""
@@ -71,9 +71,9 @@ def _section(op: type[Op]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _layers(op: type[Op]) -> str:
+def _layers(op: type[Op], root: Path) -> str:
     """How much of an operator there is, and in which files of a checkout."""
-    found = {layer: _existing(op, paths) for layer, paths in _LAYERS.items()}
+    found = {layer: _existing(op, paths, root) for layer, paths in _LAYERS.items()}
     paths = [f"`{path}`" for layer in found.values() for path in layer]
     if found["NPU kernel"] or found["design"]:
         extent = "a body, a CPU kernel and a design"
@@ -84,9 +84,9 @@ def _layers(op: type[Op]) -> str:
     return f"It is {extent}" + (f": {', '.join(paths)}." if paths else ".")
 
 
-def _existing(op: type[Op], paths: Iterable[str]) -> list[str]:
+def _existing(op: type[Op], paths: Iterable[str], root: Path) -> list[str]:
     named = [path.format(op.file) for path in paths if op.__module__.startswith("onnx_iron.")]
-    return [path for path in named if (_ROOT / path).is_file()]
+    return [path for path in named if (root / path).is_file()]
 
 
 def _signature(op: type[Op]) -> str:
