@@ -18,6 +18,7 @@ from onnx_iron.operators.silu import SiLU
 from onnx_iron.operators.slice_scatter import SliceScatter
 from onnx_iron.provider.devices.npu.host import HostStep
 from onnx_iron.provider.devices.npu.plan import make_plan
+from onnx_iron.provider.devices.npu.rewrites import is_multiple
 from onnx_iron.provider.devices.npu.work import Place, Plan
 from onnx_iron.provider.lowering import KernelCall, Lowering
 from onnx_iron.provider.schedule import schedule
@@ -192,3 +193,38 @@ def test_a_part_of_a_flat_matrix_is_taken_as_rows_only_where_it_always_is_one(
     (part,) = ran(plan, given, together=together)
     start = 3 * factor + addend
     np.testing.assert_array_equal(part, flat[start : start + WIDTH])
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_the_host_updates_a_state_after_the_npu_has_read_it(together: bool) -> None:
+    """The host's steps go first where nothing holds them back, and rows of an odd width are its."""
+    x, src = numbers(1, ROWS, WIDTH + 1), numbers(2, 1, WIDTH + 1)
+    plan = planned(
+        [KernelCall("read", SiLU(), ["x"], ["read"]), scatter("x", "src", "y")],
+        {"x": x.shape, "src": src.shape, "start": ()},
+        {"read": x.shape, "y": x.shape},
+        {},
+    )
+    assert {work.step.op.name: work.on_npu for work in plan.work} == {
+        "SiLU": True,
+        "SliceScatter": False,
+    }
+    given = {"x": x, "src": src, "start": np.array(2, np.int32)}
+    read, y = ran(plan, given, together=together)
+    wide = x.astype(np.float64)
+    # 1 ulp of bfloat16: the kernel's own exp.
+    np.testing.assert_allclose(read.astype(np.float64), wide / (1 + np.exp(-wide)), rtol=2**-7)
+    np.testing.assert_array_equal(y, scattered(x, src, 2))
+
+
+@pytest.mark.parametrize(
+    ("op", "factor", "certain"), [(Mul, WIDTH, True), (Add, WIDTH, False), (Mul, 3, False)]
+)
+def test_a_product_is_a_multiple_where_one_factor_is_and_a_sum_where_all_terms_are(
+    op: type[Mul] | type[Add], factor: int, certain: bool
+) -> None:
+    lowering = Lowering(integers={"known": np.array(factor, np.int32)})
+    made = {"start": KernelCall("start", op(), ["place", "known"], ["start"])}
+    assert is_multiple("start", WIDTH, made, lowering) == certain
+    both = {"start": KernelCall("start", op(), ["known", "known"], ["start"])}
+    assert is_multiple("start", WIDTH, both, lowering) == (factor == WIDTH)
