@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import onnx
 import onnxruntime
 
 from onnx_iron.provider.option_checks import read_options
@@ -61,8 +62,9 @@ def open_session(
     provider: str,
     options: Mapping[str, str],
     session_options: onnxruntime.SessionOptions | None,
+    loaded: onnx.ModelProto,
 ) -> onnxruntime.InferenceSession:
-    """Open a file on a provider, "iron" or "stock".
+    """Open a file, whose model is ``loaded``, on a provider, "iron" or "stock".
 
     Raises:
         FileNotFoundError: the weights file is not there.
@@ -86,7 +88,7 @@ def open_session(
                 devices = [d for d in onnxruntime.get_ep_devices() if d.ep_name == EP_NAME]
                 session_options.add_provider_for_devices(devices, dict(options))
             providers = given = None
-    check_weights(file)
+    check_weights(file, loaded)
     return onnxruntime.InferenceSession(
         str(file), session_options, providers=providers, provider_options=given
     )

@@ -28,7 +28,7 @@ from onnx_iron.provider.model import Model, unknown
 from onnx_iron.provider.opening import model_files, open_session
 from onnx_iron.provider.placement import Placement, placement
 from onnx_iron.provider.states import Memory, States, merged
-from onnx_iron.provider.weights import check_together
+from onnx_iron.provider.weights import check_together, load_model
 
 POSITION = "position"
 PROVIDERS = ("iron", "stock")
@@ -77,9 +77,10 @@ class Session:
             raise ValueError(f"Session: provider is {provider!r}, expected 'iron' or 'stock'")
         options = {"device": device, **(provider_options or {})}
         files = model_files(Path(path))
-        check_together(files.values())
+        loaded = {file: load_model(file) for file in files.values()}
+        check_together(loaded)
         self._models = {
-            role: Model(file, open_session(file, provider, options, session_options))
+            role: Model(file, open_session(file, provider, options, session_options, loaded[file]))
             for role, file in files.items()
         }
         self._position = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
@@ -13,16 +13,21 @@ from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 from onnx_iron.export.identity import EXPORT_KEY, WEIGHTS_KEY, recorded, sample_digest
 
 
-def check_weights(model: Path, *, whole: bool = False) -> None:
+def check_weights(
+    model: Path, loaded: onnx.ModelProto | None = None, *, whole: bool = False
+) -> None:
     """Check that a model's weights files are there, long enough, and those it was exported with.
 
     Of each tensor a few blocks are read; with ``whole``, all of the file.
+
+    Args:
+        loaded: the model as :func:`load_model` gave it, where it is read already.
 
     Raises:
         FileNotFoundError: a weights file is not there.
         ValueError: the model is no ONNX file, or a weights file is too short or another one.
     """
-    loaded = _load(model)
+    loaded = load_model(model) if loaded is None else loaded
     for tensor in loaded.graph.initializer:
         if not uses_external_data(tensor):
             continue
@@ -55,13 +60,13 @@ def check_weights(model: Path, *, whole: bool = False) -> None:
                     raise ValueError(_other(model))
 
 
-def check_together(models: Iterable[Path]) -> None:
+def check_together(models: Mapping[Path, onnx.ModelProto]) -> None:
     """Check that models of one folder, those that record an export, were exported together.
 
     Raises:
         ValueError: they were not.
     """
-    found = {model: recorded(_load(model), EXPORT_KEY) for model in models}
+    found = {model: recorded(loaded, EXPORT_KEY) for model, loaded in models.items()}
     exports = {model: export for model, export in found.items() if export is not None}
     if len(set(exports.values())) > 1:
         names = " and ".join(model.name for model in exports)
@@ -86,8 +91,16 @@ def _files(model: onnx.ModelProto) -> set[str]:
     }
 
 
-def _load(model: Path) -> onnx.ModelProto:
+def load_model(model: Path) -> onnx.ModelProto:
+    """A model without its external weights.
+
+    Raises:
+        ValueError: it is no ONNX file.
+    """
     try:
-        return onnx.load(str(model), load_external_data=False)
+        loaded = onnx.load(str(model), load_external_data=False)
     except Exception as error:  # protobuf's own classes vary
         raise ValueError(f"{model} is no ONNX model ({error})") from None
+    if not loaded.HasField("graph"):
+        raise ValueError(f"{model} is no ONNX model: it has no graph; export the model again")
+    return loaded

@@ -25,7 +25,7 @@ from onnx_iron.dtypes import Array
 from onnx_iron.export import weights as external
 from onnx_iron.export.identity import EXPORT_KEY
 from onnx_iron.graph import Trace
-from onnx_iron.provider.weights import check_together, check_weights
+from onnx_iron.provider.weights import check_together, check_weights, load_model
 
 X = np.ones((1, 64), np.float32)
 
@@ -175,11 +175,11 @@ def test_a_model_beside_an_export_that_records_none_does_no_harm(tmp_path: Path)
     kept = {e.key: e.value for e in other.metadata_props if e.key != EXPORT_KEY}
     onnx.helper.set_model_props(other, kept)
     (tmp_path / "other.onnx").write_bytes(other.SerializeToString())
-    check_together(tmp_path.glob("*.onnx"))
+    check_together({file: load_model(file) for file in tmp_path.glob("*.onnx")})
     export(versions(2), tmp_path / "second")
     shutil.copy(tmp_path / "second" / "a.onnx", tmp_path / "a.onnx")
     with pytest.raises(ValueError, match="are not of one export"):
-        check_together(tmp_path.glob("*.onnx"))
+        check_together({file: load_model(file) for file in tmp_path.glob("*.onnx")})
 
 
 STAGES = [

@@ -226,3 +226,10 @@ def test_the_package_lists_what_it_offers() -> None:
     names: dict[str, Any] = {}
     exec("from onnx_iron import *", names)
     assert set(onnx_iron.__all__) <= set(names)
+
+
+@pytest.mark.parametrize("content", [b"", b"junk", b"\x08\x0a"])
+def test_a_file_that_is_no_model_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model.onnx").write_bytes(content)
+    with pytest.raises(ValueError, match=r"model\.onnx is no ONNX model"):
+        onnx_iron.Session(tmp_path / "model.onnx")

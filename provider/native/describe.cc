@@ -1,6 +1,7 @@
 #include "provider/native/describe.h"
 
 #include <cstring>
+#include <exception>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -45,8 +46,8 @@ bool succeeds(ort::Status* status) {
   return false;
 }
 
-void write_attribute(JsonWriter& json, const ort::Attribute* attribute, const char* name) {
-  json.key(name);
+// The value alone; whoever calls it has written the key.
+void write_attribute(JsonWriter& json, const ort::Attribute* attribute) {
   int32_t kind = 0;
   // onnxruntime has no kind for a type, and fails.
   if (!succeeds(ort::OpAttr_GetType(attribute, &kind))) return json.null();
@@ -219,7 +220,14 @@ void write_node(JsonWriter& json, const ort::Node* node, const Mentioned& mentio
       problem = "the name of its attribute '" + std::string(name) + "' has a NUL in it";
       continue;
     }
-    write_attribute(json, attribute, name);
+    json.key(name);
+    try {
+      write_attribute(json, attribute);
+    } catch (const std::exception& error) {
+      // It is read before anything of it is written. The node is left, the others go on.
+      json.null();
+      problem = "its attribute '" + std::string(name) + "' can't be read: " + error.what();
+    }
   }
   json.end_object();
   for (const auto& values : {inputs_of(node), implicit_inputs_of(node), outputs_of(node)}) {
