@@ -47,6 +47,21 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
     cases.add_argument("--op", action="append", metavar="NAME", help="an operator's, or a graph's")
     cases.add_argument("--case", action="append", metavar="NAME", help="one case by its whole name")
     cases.add_argument("--dtype", choices=("float32", "bfloat16"))
+    drawn = parser.add_argument_group("drawn graphs")
+    drawn.add_argument(
+        "--random",
+        type=int,
+        metavar="N",
+        help="draw N graphs and check what holds for all of them, instead of the cases",
+    )
+    drawn.add_argument("--seed", type=int, default=0, metavar="S", help="which graphs are drawn")
+    drawn.add_argument(
+        "--scripts",
+        type=Path,
+        default=Path("failures"),
+        metavar="DIR",
+        help="where a script of each failure is written (default: failures)",
+    )
     output = parser.add_argument_group("output")
     output.add_argument("--report", type=Path, metavar="FILE.html", help="write a page to read")
     output.add_argument("--json", type=Path, metavar="FILE", help="write everything, for machines")
@@ -78,6 +93,9 @@ def run(arguments: argparse.Namespace) -> None:
     """
     from onnx_iron.conformance.vectors import write_vectors
 
+    if arguments.random is not None:
+        run_drawn(arguments)
+        return
     cases = chosen_cases(arguments)
     if arguments.write_vectors is not None:
         count = write_vectors(cases, arguments.write_vectors)
@@ -92,6 +110,27 @@ def run(arguments: argparse.Namespace) -> None:
     publish(arguments, report.only_failed() if arguments.failed_only else report)
     if failed:
         raise ValueError(f"{len(failed)} of {len(report.outcomes)} outcomes are failures")
+
+
+def run_drawn(arguments: argparse.Namespace) -> None:
+    """Check drawn graphs.
+
+    Raises:
+        ValueError: fewer than one are asked for, or one fails.
+    """
+    from onnx_iron.conformance.random_run import run_random
+
+    if arguments.random < 1:
+        raise ValueError(f"--random is {arguments.random}; it is a number of graphs, 1 or more")
+    scripts = run_random(
+        arguments.random,
+        arguments.seed,
+        arguments.scripts,
+        lambda text: print(text, file=sys.stderr, flush=True),
+    )
+    if scripts:
+        raise ValueError(f"these show what failed: {', '.join(map(str, scripts))}")
+    print(f"{arguments.random} drawn graphs of seed {arguments.seed}: nothing failed")
 
 
 def chosen_cases(arguments: argparse.Namespace) -> list[Case]:

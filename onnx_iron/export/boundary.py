@@ -93,7 +93,7 @@ class Boundary:
         wanted += [
             (
                 f"present.{name}",
-                self._tensors.versions[name],
+                self._tensors.new_state(name, state.shape),
                 state.dtype,
                 state.shape,
                 self._state_dtype,

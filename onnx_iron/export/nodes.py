@@ -83,6 +83,21 @@ class Nodes:
         self.add(op_type, inputs, [name], name, attributes)
         return name
 
+    def foldable(self, value: str) -> bool:
+        """Whether a value is made by standard nodes from constants alone."""
+        producers = {output: node for node in self.nodes for output in node.output}
+        seen, stack = set[str](), [value]
+        while stack:
+            name = stack.pop()
+            node = producers.get(name)
+            if name in seen or not name or name in self.initializers:
+                continue
+            if node is None or node.domain:
+                return False
+            seen.add(name)
+            stack += node.input
+        return True
+
     def once(self, key: tuple[Any, ...], make: Callable[[], str]) -> str:
         """What ``make`` made for the key the first time."""
         if key not in self._made:

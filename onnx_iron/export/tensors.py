@@ -31,6 +31,18 @@ class Tensors:
         self._nodes = nodes
         self._functions = functions
 
+    def new_state(self, name: str, shape: _Shape) -> str:
+        """The value that a written state has at the end.
+
+        One that no call changes is a copy, a node of ours: onnxruntime folds standard nodes of
+        constants, and would fill a buffer that the state shares before what it held is read.
+        """
+        value = self.versions[name]
+        if not self._nodes.foldable(value):
+            return value
+        copied = self._nodes.unique(f"{name}.copy")
+        return self._functions.add(OPERATORS["Copy"](), copied, [value], [shape], [copied])[0]
+
     # -- reading ----------------------------------------------------------------------------
 
     def read(self, handle: Handle, valid: Mapping[int, Value] | None = None) -> str:
