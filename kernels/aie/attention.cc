@@ -22,7 +22,7 @@ namespace {
 enum Flag : int32_t { kCausal = 1, kPosition = 2, kKvRows = 4 };
 
 constexpr int32_t kChunk = 16;       // entries whose weights are taken at once
-constexpr float kUnseen = -3.0e38f;  // below every score
+constexpr float kLowest = -3.0e38f;  // the maximum of no entries: below every finite score
 
 int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
 int32_t most(int32_t a, int32_t b) { return a < b ? b : a; }
@@ -70,7 +70,7 @@ void gather(const Row& row, const bfloat16* query, const bfloat16* keys, const b
   Floats<kChunk> scores = aie::zeros<float, kChunk>();
   for (int32_t j = 0; j < count; ++j) scores.set(dot(query, keys + j * dim, dim), j);
   scores = scaled(scores, scale);
-  for (int32_t j = count; j < kChunk; ++j) scores.set(kUnseen, j);
+  for (int32_t j = count; j < kChunk; ++j) scores.set(-__builtin_inff(), j);
 
   const float before = *row.maximum, top = aie::reduce_max(scores);
   const float highest = before < top ? top : before;
@@ -105,7 +105,7 @@ void attention_start_bf16(float* state, int32_t rows, int32_t value_dim) {
               [&](int32_t i) { aie::store_v(state + i, aie::zeros<float, kLanes>()); });
   for (int32_t r = 0; r < rows; ++r) {
     const Row row(state, rows, r, value_dim);
-    *row.maximum = kUnseen;
+    *row.maximum = kLowest;
     *row.weights = 0.0f;
   }
 }

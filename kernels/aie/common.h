@@ -90,11 +90,6 @@ Words<N> size_bits(const Floats<N>& x) {
   return aie::bit_and(int32(0x7fffffff), bits_of<N>(x));
 }
 
-template <unsigned N>
-Floats<N> magnitude(const Floats<N>& x) {
-  return size_bits<N>(x).template cast_to<float>();
-}
-
 // Negative, be it zero or NaN.
 template <unsigned N>
 auto is_negative(const Floats<N>& x) {
@@ -146,10 +141,10 @@ class Factor {
 
 // -- reciprocals --------------------------------------------------------------------------------
 // aie2p computes aie::inv of a vector lane by lane, aie2's gives nonsense for infinity and above
-// 2^126. These take whole vectors on both, for sizes from 2^-126 to 2^126 and NaN.
+// 2^126. These take whole vectors on both, for sizes of 2^-100 (bfloat16: 2^-126) to 2^100 and NaN.
 
 // 1 / x, 2^-7 off: the bits' difference from a constant turns the exponent round and leaves the
-// product with x between 0.87 and 1.13; one step of Newton's, with constants for that range.
+// product with x between 0.85 and 0.92; one step of Newton's, with constants for that range.
 template <unsigned N>
 Halves<N> near_reciprocal(const Halves<N>& x) {
   const auto turned = aie::sub(aie::broadcast<int16, N>(0x7edb), x.template cast_to<int16>());
@@ -184,14 +179,23 @@ Floats<N> reciprocal(const Floats<N>& x) {
 }
 
 // 1 / sqrt(x) of one number that is not negative, from aie2's guess, 2^-10 off, refined once.
-// Infinite for 0, 0 for infinity, NaN for NaN, whatever a core's guess for those is.
+// Infinite for 0, 0 for infinity, NaN for NaN, whatever a core's guess for those is; the guess for
+// what is far from 1 would lose its square.
 inline float reciprocal_root(float x) {
   const int32_t bits = bits_of(x);
   if (bits < bits_of(0x1p-126f)) return __builtin_inff();
   if (bits == kInfinityBits) return 0.0f;
   if (bits > kInfinityBits) return x;
+  float scale = 1.0f;
+  if (bits >= bits_of(0x1p80f)) {
+    x *= 0x1p-64f;
+    scale = 0x1p-32f;
+  } else if (bits < bits_of(0x1p-80f)) {
+    x *= 0x1p64f;
+    scale = 0x1p32f;
+  }
   const float guess = aie::invsqrt(x);
-  return guess * (1.5f - 0.5f * x * guess * guess);
+  return scale * guess * (1.5f - 0.5f * x * guess * guess);
 }
 
 // An int32 that was streamed behind bfloat16 data.
