@@ -120,6 +120,10 @@ class Model:
         self._made: dict[str, Array] | None = None
         self._in_place = False
 
+    def shared(self) -> Model:
+        """The same model, weights and all, with bindings of its own."""
+        return Model(self.path, self.session)
+
     def _check_described(self, where: str) -> None:
         """Refuse metadata that speaks of what the model does not have."""
         for name in self.values:

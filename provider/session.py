@@ -90,11 +90,9 @@ class Session:
         with contextlib.suppress(LookupError):
             reports = list(self.placement().values()) if provider == "iron" else []
         # Only our own kernels may write a state over itself, and only within one node of theirs.
-        in_place = bool(reports) and all(report.complete for report in reports)
+        self._in_place = bool(reports) and all(report.complete for report in reports)
         states = merged({m.path: m.states for m in self._models.values()})
-        self._states = States(states, _memory(reports))
-        for model in self._models.values():
-            model.bind_states(self._states, in_place)
+        self._use(States(states, _memory(reports)))
 
     # -- calls ------------------------------------------------------------------------------
 
@@ -187,6 +185,44 @@ class Session:
         """Rows run since the last reset."""
         return self._position
 
+    @property
+    def context(self) -> int | None:
+        """The rows that the states have room for, where the models say it."""
+        return next((m.context for m in self._models.values() if m.context is not None), None)
+
+    def rewind(self, rows: int) -> None:
+        """Take back the last ``rows`` rows, as if they had not been run.
+
+        Raises:
+            ValueError: fewer rows were run, or a state of the model isn't a cache by position, such
+                as what a convolution carries: what it held before is gone. ``fork`` or ``save``
+                keep it.
+        """
+        if not 0 <= rows <= self._position:
+            raise ValueError(
+                f"Session.rewind(): rows is {rows}, expected 0..{self._position}, those run so far"
+            )
+        for model in self._models.values():
+            for state in model.states.values():
+                if rows and not state.by_position:
+                    raise ValueError(
+                        f"Session.rewind(): the state {state.name!r} keeps no entry for each "
+                        "position, so what it held before is gone; reset, or fork() or save() "
+                        "before what may be taken back"
+                    )
+        self._position -= rows
+
+    def fork(self) -> Session:
+        """Another session that goes on from here by itself: a copy of the states, and the same
+        models, weights and all. The two may be called from different threads.
+        """
+        other = object.__new__(Session)
+        other._models = {role: model.shared() for role, model in self._models.items()}
+        other._position = self._position
+        other._in_place = self._in_place
+        other._use(self._states.copied())
+        return other
+
     def reset(self) -> None:
         """Zero the states and the position."""
         self._states.reset()
@@ -224,6 +260,11 @@ class Session:
         return {role: placement(model.session) for role, model in self._models.items()}
 
     # -- inside -----------------------------------------------------------------------------
+
+    def _use(self, states: States) -> None:
+        self._states = states
+        for model in self._models.values():
+            model.bind_states(states, self._in_place)
 
     @property
     def _main(self) -> Model:

@@ -16,10 +16,10 @@ import pytest
 from gguf_files import byte_level_vocabulary, sentencepiece_vocabulary, write_llama
 
 import onnx_iron
+from onnx_iron.models.generation import Stop, generate
 from onnx_iron.models.tokenizer import Tokenizer
 from onnx_iron.provider.placement import Placement, Row
 from onnx_iron.tools import demo, download, progress
-from onnx_iron.tools.generate import Stop, generate
 from onnx_iron.tools.main import main
 
 ROOT = Path(__file__).parent.parent

@@ -205,4 +205,3 @@ class Attention:
             x = norm(x)
         x = F.rope(x, call.angles[heads.rope], interleaved=heads.interleaved)
         return x.reshape(call.count, number, heads.head_dim)
-

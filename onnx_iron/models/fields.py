@@ -146,15 +146,16 @@ class Fields:
         for name, value in self._values.items():
             if name not in self._used and value is not None:
                 raise ValueError(
-                    f"{self.source}: {name!r} is {repr(value)[:80]}, and what it changes in a model of type "
-                    f"{self._model} isn't implemented; remove it if it changes nothing"
+                    f"{self.source}: {name!r} is {repr(value)[:80]}, and what it changes in a "
+                    f"model of type {self._model} isn't implemented; remove it if it changes "
+                    "nothing"
                 )
 
     def _required(self, name: str, default: Any, expected: str) -> Any:
         value = self.raw(name, default)
         if value is None:
             raise ValueError(
-                f"{self.source}: {name!r} is missing, expected {expected}; the model can't be built "
-                "without it"
+                f"{self.source}: {name!r} is missing, expected {expected}; the model can't be "
+                "built without it"
             )
         return value

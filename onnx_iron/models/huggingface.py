@@ -163,7 +163,9 @@ def _tensors(folder: Path) -> Iterator[tuple[str, _Tensor]]:
     for part, tensors in parts.items():
         for name in tensors:
             if placed.get(name) != part:
-                raise ValueError(f"{folder / part} has a tensor {name!r} that {_INDEX} doesn't name")
+                raise ValueError(
+                    f"{folder / part} has a tensor {name!r} that {_INDEX} doesn't name"
+                )
 
 
 def _of_file(path: Path) -> dict[str, _Tensor]:
@@ -188,7 +190,9 @@ def _opened(path: Path) -> Iterator[Any]:
 
 def _no_weights(folder: Path) -> str:
     others = sorted(
-        file.name for pattern in ("*.bin", "*.pt", "*.pth", "*.gguf") for file in folder.glob(pattern)
+        file.name
+        for pattern in ("*.bin", "*.pt", "*.pth", "*.gguf")
+        for file in folder.glob(pattern)
     )
     remedy = "download it whole"
     if others:

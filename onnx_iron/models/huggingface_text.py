@@ -12,7 +12,7 @@ from tokenizers.decoders import DecodeStream
 
 from onnx_iron.models.chat import ChatTemplate
 from onnx_iron.models.fields import Fields
-from onnx_iron.models.json_file import read_object, read_object_if_there
+from onnx_iron.models.json_file import read_object_if_there
 from onnx_iron.models.text import Settings, Text
 from onnx_iron.models.tokenizer import END_NAMES
 
@@ -33,7 +33,9 @@ def huggingface_text(folder: Path) -> Text:
     source = folder / _TOKENIZER
     if not source.is_file():
         remedy = "save it with the model (AutoTokenizer.from_pretrained(...).save_pretrained(...))"
-        raise FileNotFoundError(f"{folder} has no {_TOKENIZER}, which turns texts into ids; {remedy}")
+        raise FileNotFoundError(
+            f"{folder} has no {_TOKENIZER}, which turns texts into ids; {remedy}"
+        )
     config = read_object_if_there(folder / _TOKENIZER_CONFIG)
     ends = _end_ids(folder / _CONFIG) | _end_ids(folder / _GENERATION)
     special = _special_tokens(config)
@@ -122,7 +124,9 @@ def _end_ids(path: Path) -> set[int]:
     given = value if isinstance(value, list) else [] if value is None else [value]
     for index in given:
         if type(index) is not int or index < 0:
-            raise ValueError(f"{path}: 'eos_token_id' is {repr(value)[:80]}, expected ids of tokens")
+            raise ValueError(
+                f"{path}: 'eos_token_id' is {repr(value)[:80]}, expected ids of tokens"
+            )
     return set(given)
 
 

@@ -23,7 +23,9 @@ def read_object(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no JSON file ({error}); download it again") from error
     if not isinstance(value, dict):
-        raise ValueError(f"{path} holds a {type(value).__name__}, expected an object; download it again")
+        raise ValueError(
+            f"{path} holds a {type(value).__name__}, expected an object; download it again"
+        )
     return value
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from onnx_iron.dtypes import Array
 from onnx_iron.models.fields import Fields
 
-Factors = tuple[float, ...]
+Factors = tuple[float, ...] | float
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Rope:
     Attributes:
         dim: how many of a head's elements turn, an even number.
         theta: frequency i is theta ** (-2 i / dim).
-        factors: what each frequency is divided by, dim / 2 numbers; None for 1.
+        factors: what each frequency is divided by, dim / 2 numbers or one for all; None for 1.
         attention_factor: what cosines and sines are multiplied by.
         long_factors: the factors of a context longer than ``original_length``; None for the same.
         original_length: the positions that the model was trained for before it was stretched.
@@ -113,7 +113,7 @@ def _default(part: Fields, rope: Rope, length: int) -> Rope:
 
 def _linear(part: Fields, rope: Rope, length: int) -> Rope:
     """Chen et al., arXiv 2306.15595."""
-    return _with(rope, (part.positive("factor"),) * (rope.dim // 2))
+    return _with(rope, part.positive("factor"))
 
 
 def _llama3(part: Fields, rope: Rope, length: int) -> Rope:
@@ -165,7 +165,7 @@ def _longrope(part: Fields, rope: Rope, length: int) -> Rope:
     return Rope(rope.dim, rope.theta, short, attention, long, rope.original_length)
 
 
-def _factors(part: Fields, name: str, count: int) -> Factors:
+def _factors(part: Fields, name: str, count: int) -> tuple[float, ...]:
     values = part.raw(name)
     if (
         not isinstance(values, list)

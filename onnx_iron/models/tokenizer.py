@@ -85,6 +85,10 @@ class Tokenizer:
         """How many tokens there are; ids are 0..vocab_size-1."""
         return len(self._tokens)
 
+    def ids(self) -> range:
+        """The ids that stand for a token."""
+        return range(len(self._tokens))
+
     def token(self, index: int) -> str:
         """The token with that id, as the file spells it."""
         return self._tokens[self._checked(index)]

@@ -15,15 +15,23 @@ class Weights:
     """Weights under a prefix of their names.
 
     Args:
-        load: a tensor by its whole name, in the dtype that the graph computes in.
+        load: a tensor by the checkpoint's whole name, in the dtype that the graph computes in.
         dtype: that dtype, float32 or bfloat16.
         source: the checkpoint, for errors.
+        spelled: the checkpoint's name for a tensor that a graph asks for by transformers' name.
     """
 
-    def __init__(self, load: Callable[[str], Weight], dtype: Any, source: str) -> None:
+    def __init__(
+        self,
+        load: Callable[[str], Weight],
+        dtype: Any,
+        source: str,
+        spelled: Callable[[str], str] = str,
+    ) -> None:
         self.dtype = np.dtype(dtype)
         self.source = source
         self._load = load
+        self._spelled = spelled
         self._prefix = ""
         self._asked: set[str] = set()
 
@@ -33,19 +41,22 @@ class Weights:
         Raises:
             ValueError: it is missing, or has another shape.
         """
-        whole = self._prefix + name
+        whole = self._spelled(self._prefix + name)
         self._asked.add(whole)
         weight = self._load(whole)
-        if weight.shape != shape:
-            raise ValueError(
-                f"{self.source}: tensor {whole!r} is {weight.shape}, expected {shape} by the "
-                "configuration"
-            )
-        return weight
+        if weight.shape == shape:
+            return weight
+        # GGUF drops dimensions of one.
+        if weight.shape == tuple(n for n in shape if n > 1):
+            return derived(weight, shape, lambda array: array.reshape(shape))
+        raise ValueError(
+            f"{self.source}: the shape of tensor {whole!r} is {weight.shape}, expected {shape} by "
+            "the configuration"
+        )
 
     def at(self, part: str) -> Weights:
         """The weights below a name."""
-        below = Weights(self._load, self.dtype, self.source)
+        below = Weights(self._load, self.dtype, self.source, self._spelled)
         below._prefix = f"{self._prefix}{part}."
         below._asked = self._asked
         return below

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onnx_iron.graph import Handle
-from onnx_iron.models.blocks import Attention, Call, GatedMLP, Heads, RMSNorm
+from onnx_iron.models.blocks import Attention, Call, GatedMLP, RMSNorm
 from onnx_iron.models.decoder import Decoder, DecoderConfig, Layer, Shape, head, read_decoder
 from onnx_iron.models.family import Family
 from onnx_iron.models.fields import Fields
