@@ -28,6 +28,11 @@ _EXTRAS = {
     **dict.fromkeys(("pytest", "scipy"), "conformance"),
 }
 _INTERRUPTED = 130
+# In the order in which they are listed.
+COMMANDS = (
+    *(demo, export, generate, chat, inspect_model),
+    *(build_kernels, conformance, doctor, estimate),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,18 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    commands = (
-        demo,
-        export,
-        generate,
-        chat,
-        inspect_model,
-        build_kernels,
-        conformance,
-        doctor,
-        estimate,
-    )
-    for command in commands:
+    for command in COMMANDS:
         command.add_parser(subparsers, common)
     return parser
 

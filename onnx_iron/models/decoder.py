@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from onnx_iron import functional as F
 from onnx_iron.dtypes import INT32
@@ -142,7 +143,7 @@ class Decoder(Graph):
         return {**prefill, "decode": self.trace(input_ids=((1,), INT32))}
 
 
-def read_sizes(fields: Fields) -> dict[str, int]:
+def read_sizes(fields: Fields) -> dict[str, Any]:
     """The sizes that most configurations name alike, as a config's arguments.
 
     Raises:

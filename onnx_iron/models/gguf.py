@@ -61,9 +61,9 @@ class GGUFCheckpoint:
         self._tensors = header.tensors
         for kind in {info.type for info in self._tensors.values()}:
             _check_quantization(kind, self.path)
-        kinds = {name: kind for kind, name in MODEL_ARCH_NAMES.items()}
-        kind = kinds[self.metadata["general.architecture"]]
-        self._names = get_tensor_name_map(kind, config.num_layers)
+        kinds = {name: known for known, name in MODEL_ARCH_NAMES.items()}
+        known = kinds[self.metadata["general.architecture"]]
+        self._names = get_tensor_name_map(known, config.num_layers)
         # A build reads no tensor: it finds what is missing, and what has another shape.
         weights = self.weights(np.float32)
         self.family.build(config, weights, Shape(1))

@@ -122,5 +122,6 @@ def check_settings(settings: Settings) -> None:
 
 
 def _softmax(scores: Logits) -> Logits:
-    powers: Logits = np.exp(scores - scores.max())
-    return powers / powers.sum()
+    powers = np.exp(scores - scores.max())
+    result: Logits = powers / powers.sum()
+    return result
