@@ -13,9 +13,11 @@ import onnxruntime
 from onnx_iron.dtypes import Array
 from onnx_iron.provider.chunks import (
     check_joinable,
+    check_whole,
     chunks,
     cut,
     dims_of,
+    fits_padded,
     fitted,
     joined,
     leading,
@@ -103,6 +105,9 @@ class Session:
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         """One call with the shapes of a model: of two, the one that they fit.
 
+        Fewer rows than a model's are padded with zeros, and its outputs cut to them, where the
+        value that says how many are valid is left out.
+
         Args:
             inputs: arrays by input name; per-call values may be left out.
 
@@ -145,38 +150,7 @@ class Session:
             TypeError: dtypes that are not the model's.
         """
         where = "Session.prefill()"
-        model = self._role("prefill", where)
-        value = model.rows_value
-        if value is None:
-            return self._call(where, model, inputs)
-        if value in inputs:
-            raise ValueError(f"{where}: {value!r} is filled in for each chunk; leave it out")
-        arrays = self._arrays(where, model, inputs)
-        row_inputs = model.row_inputs()
-        count = row_count(arrays, row_inputs)
-        name, axis = next(iter(row_inputs.items()))
-        length = model.inputs[name].dims[axis] or count
-        check_joinable(where, model, length, count)
-        begins_at = self._position
-        if POSITION in arrays:
-            model.check_input(where, POSITION, arrays[POSITION])
-            begins_at = int(arrays.pop(POSITION).reshape(()))
-        self._check_room(where, model, begins_at, count)
-        parts = chunks(model, self._for_rest(model), length, count)
-        # All chunks are looked at before the first one runs and writes.
-        prepared = []
-        for part, given in zip(parts, cut(where, model, parts, arrays), strict=True):
-            if POSITION in part.model.inputs:
-                given[POSITION] = self._scalar(where, part.model, POSITION, begins_at + part.begin)
-            if part.model is model:
-                given[value] = self._scalar(where, model, value, part.rows)
-            given = {n: array for n, array in given.items() if n in part.model.inputs}
-            prepared.append(self._prepared(where, part.model, given))
-        results = []
-        for part, given in zip(parts, prepared, strict=True):
-            results.append(part.model.call(given, self._states))
-            self._position = begins_at + part.begin + part.rows
-        return joined(parts, results, model)
+        return self._chunked(where, self._role("prefill", where), inputs)
 
     # -- states -----------------------------------------------------------------------------
 
@@ -301,6 +275,8 @@ class Session:
         row_inputs = model.row_inputs()
         axis = next(iter(row_inputs.values()), 0)
         count = leading([arrays[name] for name in row_inputs if name in arrays], axis)
+        if value is not None and value not in arrays and fits_padded(model, arrays):
+            return self._chunked(where, model, inputs)
         if value is not None and value not in arrays:
             arrays[value] = self._scalar(where, model, value, count)
         if POSITION in model.inputs and POSITION not in arrays:
@@ -317,6 +293,40 @@ class Session:
         if counts:
             self._position = begin + rows
         return results
+
+    def _chunked(self, where: str, model: Model, inputs: Mapping[str, Any]) -> dict[str, Array]:
+        value = model.rows_value
+        if value is None:
+            return self._call(where, model, inputs)
+        if value in inputs:
+            raise ValueError(f"{where}: {value!r} is filled in for each chunk; leave it out")
+        arrays = self._arrays(where, model, inputs)
+        row_inputs = model.row_inputs()
+        count = row_count(arrays, row_inputs)
+        name, axis = next(iter(row_inputs.items()))
+        length = model.inputs[name].dims[axis] or count
+        check_joinable(where, model, length, count)
+        check_whole(where, model, length, count)
+        begins_at = self._position
+        if POSITION in arrays:
+            model.check_input(where, POSITION, arrays[POSITION])
+            begins_at = int(arrays.pop(POSITION).reshape(()))
+        self._check_room(where, model, begins_at, count)
+        parts = chunks(model, self._for_rest(model), length, count)
+        # All chunks are looked at before the first one runs and writes.
+        prepared = []
+        for part, given in zip(parts, cut(where, model, parts, arrays), strict=True):
+            if POSITION in part.model.inputs:
+                given[POSITION] = self._scalar(where, part.model, POSITION, begins_at + part.begin)
+            if part.model is model:
+                given[value] = self._scalar(where, model, value, part.rows)
+            given = {n: array for n, array in given.items() if n in part.model.inputs}
+            prepared.append(self._prepared(where, part.model, given))
+        results = []
+        for part, given in zip(parts, prepared, strict=True):
+            results.append(part.model.call(given, self._states))
+            self._position = begins_at + part.begin + part.rows
+        return joined(parts, results, model)
 
     @staticmethod
     def _prepared(where: str, model: Model, arrays: dict[str, Array]) -> dict[str, Array]:

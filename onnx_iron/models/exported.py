@@ -51,6 +51,7 @@ def export_checkpoint(
     weights = checkpoint.weights(as_dtype(dtype))
     graph = checkpoint.family.build(checkpoint.config, weights, Shape(context, chunk, logits))
     checkpoint.check_all_used(weights)
+    generates = checkpoint.family.generates
     others: dict[str, bytes | None] = {gguf_text.FILE: None}
     others |= dict.fromkeys(huggingface_text.FILES)
     return export(
@@ -60,7 +61,7 @@ def export_checkpoint(
         io_dtype=FLOAT32,
         state_dtype=state_dtype,
         metadata={
-            "onnx_iron.context": str(context),
+            **({"onnx_iron.context": str(context)} if generates else {"onnx_iron.whole": "true"}),
             "onnx_iron.model_type": checkpoint.family.model_type,
         },
         files=others | dict(checkpoint.files()),

@@ -32,8 +32,7 @@ class Family:
         read: a configuration's entries to what ``build`` needs.
         build: the graph of a configuration and its weights.
         generates: the model continues texts; otherwise it encodes.
-        aliases: the names that a checkpoint may have for a prefix of its tensors' names, each with
-            the one that ``build`` asks for: of a body that was saved without its head.
+        unused: what names of tensors begin with that the graph has no use for.
     """
 
     model_type: str
@@ -41,6 +40,7 @@ class Family:
     read: Callable[[Fields], Any]
     build: Callable[[Any, Weights, Shape], Traced]
     generates: bool = True
+    unused: tuple[str, ...] = ()
 
 
 @cache

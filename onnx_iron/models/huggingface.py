@@ -85,7 +85,11 @@ class HuggingFaceFolder:
         tied = bool(getattr(self.config, "tie_embeddings", False))
 
         def idle(name: str) -> bool:
-            return name.endswith(_TABLES) or (tied and name == "lm_head.weight")
+            return (
+                name.endswith(_TABLES)
+                or name.startswith(self.family.unused)
+                or (tied and name == "lm_head.weight")
+            )
 
         weights.check_all_asked(self._tensors, idle)
 
