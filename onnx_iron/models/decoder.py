@@ -11,7 +11,7 @@ from onnx_iron.dtypes import INT32
 from onnx_iron.graph import Graph, Handle, Value, Weight
 from onnx_iron.graph.trace import Trace
 from onnx_iron.models.blocks import Call, Heads, RMSNorm
-from onnx_iron.models.fields import Fields
+from onnx_iron.models.fields import MOST_LAYERS, Fields
 from onnx_iron.models.rope import Rope, read_rope
 from onnx_iron.models.weights import Weights
 
@@ -161,7 +161,7 @@ def read_sizes(fields: Fields) -> dict[str, Any]:
     return {
         "vocab_size": fields.size("vocab_size"),
         "hidden_size": hidden,
-        "num_layers": fields.size("num_hidden_layers"),
+        "num_layers": fields.size("num_hidden_layers", most=MOST_LAYERS),
         "num_heads": heads,
         "num_kv_heads": kv_heads,
         "head_dim": head_dim,

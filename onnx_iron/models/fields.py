@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+# No model has more; what a file asks for is made before its tensors are looked at.
+MOST_LAYERS = 4096
 # What tells how a model was trained, saved or is to be called, and changes nothing in its graph.
 _HARMLESS = frozenset(
     {
@@ -64,11 +66,13 @@ class Fields:
         value = self._values.get(name)
         return default if value is None else value
 
-    def size(self, name: str, default: int | None = None) -> int:
+    def size(self, name: str, default: int | None = None, *, most: int = 1 << 31) -> int:
         """An integer of at least 1."""
         value = self._required(name, default, "an integer of 1 or more")
         if type(value) is not int or value < 1:
             raise self.error(name, value, "an integer of 1 or more")
+        if value > most:
+            raise self.error(name, value, f"{most} at most, as in every model")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:

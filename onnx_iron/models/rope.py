@@ -104,7 +104,7 @@ def _turning(fields: Fields, head_dim: int, partial: float) -> int:
 
 
 def _with(rope: Rope, factors: Factors | None, attention: float = 1.0) -> Rope:
-    return Rope(rope.dim, rope.theta, factors, attention, None, rope.original_length)
+    return Rope(rope.dim, rope.theta, factors, attention)
 
 
 def _default(part: Fields, rope: Rope, length: int) -> Rope:

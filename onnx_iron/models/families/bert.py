@@ -13,7 +13,7 @@ from onnx_iron.graph.trace import Trace
 from onnx_iron.models.blocks import LayerNorm, Linear
 from onnx_iron.models.decoder import Shape
 from onnx_iron.models.family import Family
-from onnx_iron.models.fields import Fields
+from onnx_iron.models.fields import MOST_LAYERS, Fields
 from onnx_iron.models.weights import Weights
 
 _ACTIVATIONS: dict[str, Callable[[Handle], Handle]] = {
@@ -122,7 +122,7 @@ def read(fields: Fields) -> BertConfig:
         vocab_size=fields.size("vocab_size"),
         hidden_size=hidden,
         intermediate_size=fields.size("intermediate_size"),
-        num_layers=fields.size("num_hidden_layers"),
+        num_layers=fields.size("num_hidden_layers", most=MOST_LAYERS),
         num_heads=heads,
         type_vocab_size=fields.size("type_vocab_size", 2),
         layer_norm_eps=fields.positive("layer_norm_eps", 1e-12),
