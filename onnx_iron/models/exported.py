@@ -36,7 +36,7 @@ def export_checkpoint(
         directory: made where it is missing.
         dtype: float32 or bfloat16, of the weights and of every step's result.
         context: the cache's length, or the most rows of an encoder's call.
-        chunk: the rows of a prefill call.
+        chunk: the rows of a prefill call; 1 for a model of decode steps alone.
         logits: "last" or "all" rows of a prefill chunk.
         dialect: see :func:`onnx_iron.export`.
         state_dtype: the states' at the boundary: float32 for ``InferenceSession.run``, which takes
@@ -49,9 +49,10 @@ def export_checkpoint(
         OSError: a file that can't be read or written.
     """
     weights = checkpoint.weights(as_dtype(dtype))
-    graph = checkpoint.family.build(checkpoint.config, weights, Shape(context, chunk, logits))
-    checkpoint.check_all_used(weights)
     generates = checkpoint.family.generates
+    shape = Shape(context, chunk if generates else context, logits)
+    graph = checkpoint.family.build(checkpoint.config, weights, shape)
+    checkpoint.check_all_used(weights)
     others: dict[str, bytes | None] = {gguf_text.FILE: None}
     others |= dict.fromkeys(huggingface_text.FILES)
     return export(

@@ -187,7 +187,9 @@ def test_a_folder_that_is_no_checkpoint_is_refused(folder: Path, tmp_path: Path)
         with pytest.raises(ValueError, match=r"model.safetensors is not a whole safetensors file"):
             open_checkpoint(folder)
     weights.rename(folder / "pytorch_model.bin")
-    with pytest.raises(FileNotFoundError, match=r"pytorch_model.bin; save the model as safetensors"):
+    with pytest.raises(
+        FileNotFoundError, match=r"pytorch_model.bin; save the model as safetensors"
+    ):
         open_checkpoint(folder)
     for text in ("", "[1]", "{", "[" * 100_000, "\xff"):
         (folder / "config.json").write_text(text, "latin-1")

@@ -39,9 +39,7 @@ def continued(session: Session, token: int, count: int = 6) -> list[int]:
 
 @pytest.mark.parametrize("provider", ["iron", "stock"])
 @pytest.mark.parametrize("rows", [1, 5, 30])
-def test_rows_that_were_taken_back_leave_no_trace(
-    rows: int, provider: str, exported: Any
-) -> None:
+def test_rows_that_were_taken_back_leave_no_trace(rows: int, provider: str, exported: Any) -> None:
     ids, others = prompt(40), prompt(rows, seed=9)
     fresh = Session(exported("llama"), provider=provider)
     fresh.prefill(input_ids=ids)
