@@ -20,7 +20,8 @@ from pathlib import Path
 
 from onnx_iron.kernels.aie.build import kernel_source
 from onnx_iron.kernels.designs import Design
-from onnx_iron.kernels.designs.lowering import RELEASE, lower
+from onnx_iron.kernels.designs.iron import RELEASES
+from onnx_iron.kernels.designs.lowering import lower
 from onnx_iron.provider.devices.npu.artifacts import (
     Artifact,
     Compiler,
@@ -71,7 +72,7 @@ def find_toolchain() -> Toolchain:
     aiecc = shutil.which("aiecc") or shutil.which("aiecc.py")
     package = importlib.util.find_spec("aie")
     if aiecc is None or package is None or package.origin is None:
-        missing.append(f"mlir-aie {RELEASE} (its package aie and its command aiecc)")
+        missing.append(f"mlir-aie {RELEASES[0]} (its package aie and its command aiecc)")
     peano = find_peano()
     if peano is None:
         missing.append("Peano (the clang++ of llvm-aie; PEANO_INSTALL_DIR may name its folder)")
@@ -237,6 +238,6 @@ def find_places(instructions: bytes, design: Design, values: Mapping[str, int]) 
         raise ToolchainError(
             f"{design.name}: aiecc's instructions have the addresses {found[:4]}... "
             f"({len(found)}), the design {expected[:4]}... ({len(expected)}); this release of "
-            f"mlir-aie orders transfers in another way than {RELEASE}"
+            f"mlir-aie orders transfers in another way than {RELEASES[0]} to {RELEASES[1]}"
         )
     return places
