@@ -10,6 +10,7 @@ import os
 import struct
 from collections.abc import Mapping
 
+from onnx_iron.kernels.designs import Target
 from onnx_iron.kernels.designs.interpreter import encode
 from onnx_iron.provider.devices.npu.artifacts import Artifact, write
 
@@ -30,7 +31,7 @@ class AsTheyAre:
         """The format: the kernels are the driver's, and no part of an artifact."""
         return MAGIC
 
-    def check(self) -> None:
+    def check(self, target: Target) -> None:
         """It needs no tools."""
 
     def build(self, made: Artifact) -> None:

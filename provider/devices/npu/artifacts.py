@@ -16,6 +16,7 @@ from onnx_iron.kernels.aie.build import cache_folder
 from onnx_iron.kernels.designs.design import Design
 from onnx_iron.kernels.designs.interpreter import encode
 from onnx_iron.kernels.designs.schedule import schedule
+from onnx_iron.kernels.designs.target import Target as DesignTarget
 from onnx_iron.provider.devices.npu.image import MOST_DESIGNS, Part, Target, build_image
 
 # How many hexadecimal digits of a hash name a file.
@@ -37,8 +38,8 @@ class Compiler(Protocol):
         """What an artifact depends on besides its design."""
         ...
 
-    def check(self) -> None:
-        """Look for what it needs.
+    def check(self, target: DesignTarget) -> None:
+        """Look for what it needs to build for a target.
 
         Raises:
             RuntimeError: something is missing.
