@@ -134,7 +134,7 @@ def test_kernels_use_the_public_names_of_aie_api_only() -> None:
 
 
 def test_kernels_leave_alone_what_the_cores_do_badly() -> None:
-    """aie2's abs of float32, comparisons with infinity, and inverses that aie2p takes one by one."""
+    """aie2's abs of float32, comparisons with infinity, inverses that aie2p takes one by one."""
     folder = Path(build.__file__).parent
     for source in (*folder.glob("*.cc"), *folder.glob("*.h")):
         code = "".join(re.sub("//.*", "", line) for line in source.read_text().splitlines(True))
