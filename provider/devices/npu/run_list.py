@@ -41,8 +41,9 @@ class RunList:
         for index in range(len(buffers)):
             with explained(f"argument {index} of {len(buffers)}"):
                 group = kernel.group_id(FIRST_BUFFER + index)
-            if group < 0 or group & 0xFFFF != HOST_BANK:
-                place = f"in memory {group & 0xFFFF} of its image" if group >= 0 else "not there"
+            bank = group & 0xFFFF
+            if bank != HOST_BANK:
+                place = "not there" if bank == 0xFFFF else f"in memory {bank} of its image"
                 raise NpuError(
                     f"NPU: argument {index} of the design is {place}, and {len(buffers)} buffers "
                     f"are given in memory {HOST_BANK}; build the image anew with "
