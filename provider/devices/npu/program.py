@@ -16,6 +16,7 @@ from onnx_iron.provider.devices.npu.binding import Binding, Prepared
 from onnx_iron.provider.devices.npu.checks import check, is_checked
 from onnx_iron.provider.devices.npu.errors import ContextLostError, NpuError
 from onnx_iron.provider.devices.npu.host import HostStep
+from onnx_iron.provider.devices.npu.limits import within_watchdog, work_seconds
 from onnx_iron.provider.devices.npu.plan import Place, Plan, Segment, Work
 from onnx_iron.provider.devices.npu.uses import Uses
 from onnx_iron.provider.devices.npu.xrt import Buffer, Context, Device
@@ -367,8 +368,15 @@ class NpuProgram:
             assert work.artifact is not None
             return paths[work.artifact.key]
 
+        def seconds(work: Work) -> float:
+            return work_seconds(work, self._plan.lowering.specs, self._device.target.name)
+
         return {
-            number: [(path, list(works)) for path, works in groupby(segment.work, path_of)]
+            number: [
+                (path, list(part))
+                for path, works in groupby(segment.work, path_of)
+                for part in within_watchdog(list(works), seconds)
+            ]
             for number, segment in enumerate(self._plan.segments)
             if segment.on_npu
         }
