@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Sequence
 
 from onnx_iron import __version__
-from onnx_iron.tools import build_kernels, conformance, demo, doctor, estimate, export
+from onnx_iron.tools import build_kernels, conformance, demo, doctor, estimate, export, fuzz
 
 # The extra that installs a package.
 _EXTRAS = {
@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (demo, export, build_kernels, conformance, doctor, estimate):
+    for command in (demo, export, build_kernels, conformance, fuzz, doctor, estimate):
         command.add_parser(subparsers, common)
     return parser
 
