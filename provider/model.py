@@ -37,6 +37,7 @@ from onnx_iron.graph.value import Value
 from onnx_iron.provider.states import STATES, States, StateSpec, aligned, read_states
 
 CONTEXT = "onnx_iron.context"
+WHOLE = "onnx_iron.whole"
 
 TYPES: dict[str, DType] = {
     "tensor(float)": FLOAT32,
@@ -86,6 +87,7 @@ class Model:
         rows_value: the per-call value that says how many rows of a chunk are valid, if there is
             one.
         context: the number of rows that the states have room for, where the model says it.
+        whole: each row depends on all rows of a call, so that they can't be cut into chunks.
     """
 
     def __init__(self, path: Path, session: onnxruntime.InferenceSession) -> None:
@@ -109,6 +111,7 @@ class Model:
                 self.bounds.setdefault(name, {}).setdefault(axis, Value.named(value))
         self.limits = read_limits(metadata.get(LIMITS, "[]"), where)
         self.context = _context(metadata.get(CONTEXT), where)
+        self.whole = metadata.get(WHOLE) == "true"
         for state in self.states.values():
             _check_state(state, inputs, outputs, path)
         past = {state.input for state in self.states.values()}
@@ -123,6 +126,10 @@ class Model:
         self._given: dict[str, Array] = {}
         self._made: dict[str, Array] | None = None
         self._in_place = False
+
+    def shared(self) -> Model:
+        """The same model, weights and all, with bindings of its own."""
+        return Model(self.path, self.session)
 
     def _check_described(self, where: str) -> None:
         """Refuse metadata that speaks of what the model does not have."""
