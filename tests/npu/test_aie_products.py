@@ -20,13 +20,15 @@ from onnx_iron.operators.gemv import GEMV
 def test_gemv(
     kernels: KernelLibrary, rng: np.random.Generator, record_property: Report, k: int, tile: int
 ) -> None:
-    weight, x, y = numbers(rng, 16, k, scale=k**-0.5), numbers(rng, k), aligned(16)
-    sums = aligned(16 * kernels.generation.lanes, FLOAT32)
-    kernels.call("gemv_start_bf16", sums)
-    for first in range(0, k, tile):
-        part = aligned_copy(weight[:, first : first + tile])
-        kernels.call("gemv_bf16", part, x, sums, tile, first)
-    kernels.call("gemv_finish_bf16", sums, y)
+    rows = 22
+    weight, x, y = numbers(rng, rows, k, scale=k**-0.5), numbers(rng, k), aligned(rows)
+    sums = aligned(rows * kernels.generation.lanes, FLOAT32)
+    kernels.call("gemv_start_bf16", sums, rows)
+    for row, height in ((0, 4), (4, 1), (5, rows - 5)):
+        for first in range(0, k, tile):
+            part = aligned_copy(weight[row : row + height, first : first + tile])
+            kernels.call("gemv_bf16", part, x, sums, height, tile, row, first)
+    kernels.call("gemv_finish_bf16", sums, y, rows)
     hold(GEMV(), y, weight, x, report=record_property)
 
 
