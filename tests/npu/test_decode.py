@@ -129,7 +129,7 @@ def test_a_product_of_what_comes_before(
 
 @pytest.mark.parametrize("target", Target)
 def test_a_sum_is_of_the_rounded_product(target: Target) -> None:
-    n, k = 336, 192
+    n, k = 352, 192
     weight, x, residual = numbers(4, n, k, scale=k**-0.5), numbers(5, k), numbers(6, n)
     plain = stage(Prologue.NONE, (k,), weight=port("weight", n, k))
     product = ran(plain, target, [x], weight=weight)
