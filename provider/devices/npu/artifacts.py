@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from onnx_iron.kernels.aie.build import cache_folder
+from onnx_iron.kernels.designs.configuration import configuration
 from onnx_iron.kernels.designs.design import Design
 from onnx_iron.kernels.designs.interpreter import encode
 from onnx_iron.kernels.designs.schedule import schedule
@@ -24,6 +25,9 @@ from onnx_iron.provider.devices.npu.image import MOST_DESIGNS, Part, Target, bui
 
 # How many hexadecimal digits of a hash name a file.
 _DIGITS = 24
+
+# Buffers of a run that is several designs.
+MOST_BUFFERS = 48
 
 
 class Compiler(Protocol):
@@ -61,6 +65,12 @@ class Compiler(Protocol):
         """The instructions for a call's values."""
         ...
 
+    def join(self, parts: Sequence[tuple[bytes, Sequence[int]]]) -> bytes:
+        """The instructions of several designs of one configuration as those of one run: of each its
+        own, and which of the run's buffers each of its buffers is.
+        """
+        ...
+
 
 @dataclass(frozen=True)
 class Artifact:
@@ -68,12 +78,15 @@ class Artifact:
 
     Attributes:
         key: the hash that names it.
+        configuration: the hash that names what configures the array; designs that share it run one
+            after the other without a switch, and as one run.
         design: what it was made from.
         folder: where it is, or would be.
         compiler: what makes it.
     """
 
     key: str
+    configuration: str
     design: Design
     folder: Path
     compiler: Compiler
@@ -81,7 +94,7 @@ class Artifact:
     @property
     def pdi(self) -> Path:
         """What configures the array."""
-        return self.folder / f"{self.key}.pdi"
+        return self.folder / f"{self.configuration}.pdi"
 
     @property
     def instructions(self) -> Path:
@@ -143,10 +156,12 @@ def addresses(design: Design, values: Mapping[str, int]) -> list[tuple[int, int]
 @functools.lru_cache(maxsize=4096)
 def artifact(design: Design, compiler: Compiler) -> Artifact:
     """The artifact of a design, built or not."""
-    digest = hashlib.sha256(encode(design))
-    digest.update(compiler.identity())
-    folder = artifacts_folder(str(design.target), compiler)
-    return Artifact(digest.hexdigest()[:_DIGITS], design, folder, compiler)
+    identity = compiler.identity()
+    key, shared = (
+        hashlib.sha256(content + identity).hexdigest()[:_DIGITS]
+        for content in (encode(design), configuration(design))
+    )
+    return Artifact(key, shared, design, artifacts_folder(str(design.target), compiler), compiler)
 
 
 def artifacts_folder(target: str, compiler: Compiler) -> Path:
@@ -223,13 +238,18 @@ def build(made: Artifact) -> None:
 
 
 def kernel_name(made: Artifact) -> str:
-    """What a design's kernel is called in an image."""
-    return f"{made.design.name}_{made.key[:8]}"
+    """What a configuration's kernel is called in an image."""
+    return f"{made.design.name}_{made.configuration[:8]}"
+
+
+def buffers_of(made: Artifact) -> int:
+    """How many buffers a run of a configuration may have: one design's, or those of a chain."""
+    return MOST_BUFFERS if made.design.told else len(made.design.buffers)
 
 
 def images(artifacts: Sequence[Artifact]) -> list[list[Artifact]]:
-    """The artifacts in groups that each make an image, every one once, in their order."""
-    once = list({made.key: made for made in artifacts}.values())
+    """One artifact of each configuration, in groups that each make an image, in their order."""
+    once = list({made.configuration: made for made in artifacts}.values())
     return [once[i : i + MOST_DESIGNS] for i in range(0, len(once), MOST_DESIGNS)]
 
 
@@ -239,7 +259,7 @@ def image(group: Sequence[Artifact], target: Target) -> Path:
     Raises:
         ImageError, FileNotFoundError: it can't be made.
     """
-    names = "\n".join(made.key for made in group)
+    names = "\n".join(made.configuration for made in group)
     name = hashlib.sha256(names.encode()).hexdigest()[:_DIGITS]
     path = group[0].folder / "images" / f"{name}.xclbin"
     if is_whole(path):
@@ -247,7 +267,7 @@ def image(group: Sequence[Artifact], target: Target) -> Path:
     with locked(path):
         if is_whole(path):
             return path
-        parts = [Part(kernel_name(made), made.pdi, len(made.design.buffers)) for made in group]
+        parts = [Part(kernel_name(made), made.pdi, buffers_of(made)) for made in group]
         build_image(parts, target, path)
         seal(path)
     return path

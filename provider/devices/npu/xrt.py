@@ -72,7 +72,7 @@ class Context:
             device.release(self._heap)
             raise
         self._kernels: dict[str, Any] = {}
-        self._instructions: dict[str, Buffer] = {}
+        self._instructions: dict[tuple[str, bytes], Buffer] = {}
         self.image = image
         self.lock = threading.Lock()
         self.users = 0
@@ -88,8 +88,8 @@ class Context:
 
     def instructions(self, name: str, content: bytes, *, shared: bool) -> Buffer:
         """A buffer with a design's instructions; a shared one is the same at every call."""
-        if shared and name in self._instructions:
-            return self._instructions[name]
+        if shared and (name, content) in self._instructions:
+            return self._instructions[name, content]
         pyxrt = load_pyxrt()
         group = self.kernel(name).group_id(1)
         self._reserve(len(content), f"the instructions of {name}")
@@ -99,7 +99,7 @@ class Context:
         buffer.bytes[:] = np.frombuffer(content, np.uint8)
         buffer.to_device()
         if shared:
-            self._instructions[name] = buffer
+            self._instructions[name, content] = buffer
         return buffer
 
     def _reserve(self, size: int, what: str) -> None:
