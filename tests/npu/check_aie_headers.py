@@ -81,6 +81,7 @@ inline auto sparse_fill(...) { return Any{}; }
 #define get_coreid(...) 0u
 #define property(x)
 """
+PLACES = ("a", "b", "c", "d", "ab", "ac", "ad", "bc", "bd", "cd", "stack")
 HINTS = (
     *("chess_storage", "chess_loop_range", "chess_unroll_loop", "chess_separator_scheduler"),
     *("chess_separator", "chess_memory_fence", "chess_report", "chess_error", "chess_warning"),
@@ -89,7 +90,7 @@ HINTS = (
 MARKS = (
     *("chess_protect_access", "chess_prepare_for_pipelining", "chess_flatten_loop"),
     *("chess_unroll_loop_preamble", "chess_no_hw_loop", "keep_in_registers"),
-    *(f"__aie_dm_resource_{place}" for place in "a b c d ab ac ad bc bd cd stack".split()),
+    *(f"__aie_dm_resource_{place}" for place in PLACES),
 )
 
 # A name of the compiler's own, in the words of an error about it.
@@ -142,7 +143,7 @@ def completed(
         for _ in range(ROUNDS):
             prelude.write_text("\n".join([base, *sorted(found)]))
             errors = compile_kernel(clang, headers, architecture, source, prelude)
-            names = {name for name in FUNCTION.findall(errors)}
+            names = set(FUNCTION.findall(errors))
             missing = UNDECLARED.findall(errors)
             constants = {name for name in missing if CONSTANT.match(name)}
             names |= {name for name in missing if CONVERSION.match(name)} - constants
