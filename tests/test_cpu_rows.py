@@ -10,6 +10,7 @@ import scipy.signal
 import scipy.special
 import torch
 from cpu_kernels import (
+    BF16,
     EPS,
     F32,
     REAL,
@@ -41,6 +42,16 @@ def test_rms_norm_is_float64s(op: str, width: int, dtype: np.dtype) -> None:
         normed = narrow(exact, dtype)
         assert steps_apart(got, narrow(wide(normed) * wide(weight), dtype)) <= 2
         assert steps_apart(run("RMSNorm", [x], x.shape, dtype), normed) <= 1
+
+
+def test_rms_norm_in_bfloat16_is_rounded_before_it_meets_the_weight() -> None:
+    # Small integers: their squares and the mean of 64 of them are exact in any order.
+    x = np.random.default_rng(5).integers(-9, 10, (40, 64)).astype(BF16)
+    weight = normal(64, dtype=BF16, seed=1)
+    mean = (wide(x) ** 2).mean(-1, keepdims=True, dtype=np.float32)
+    normed = narrow(wide(x) * (1 / np.sqrt(mean + np.float32(1e-5))), BF16)
+    expected = narrow(wide(normed) * wide(weight), BF16)
+    assert_same_bits(run("RMSNorm", [x, weight], x.shape, BF16), expected)
 
 
 @REAL
