@@ -92,6 +92,15 @@ def test_softmax_and_sums_are_float64s(width: int, dtype: np.dtype) -> None:
 
 
 @REAL
+@pytest.mark.parametrize("width", [1, 7, 8, 9, 15, 17])
+def test_softmax_is_finite_wherever_a_rows_largest_element_stands(
+    width: int, dtype: np.dtype
+) -> None:
+    x = (np.eye(width) * 1000).astype(dtype)  # exp(1000) has no float32
+    assert_same_bits(run("Softmax", [x], x.shape, dtype), np.eye(width).astype(dtype))
+
+
+@REAL
 def test_softmax_on_infinities_and_nan_is_torchs(dtype: np.dtype) -> None:
     inf, nan = math.inf, math.nan
     rows = [[-inf, 0, 1], [inf, 0, 1], [-inf] * 3, [nan, 0, 1], [1, nan, 0], [1e4, -1e4, 0]]

@@ -171,7 +171,7 @@ def test_a_value_that_is_read_again_keeps_its_bytes() -> None:
 
 
 def test_bytes_that_a_value_took_over_are_kept_as_long_as_it_lives() -> None:
-    steps = [("Exp", "x", "a"), ("Neg", "a", "b"), ("Exp", "x", "c"), ("Add", "b c", "d")]
+    steps = [("Exp", "x", "a"), ("Neg", "a", "b"), ("Exp", "x", "c"), ("MatMul", "b c", "d")]
     lowering = lowered(steps)
     offsets = plan_arena(lowering, lowering.steps, ())
     assert offsets["a"] == offsets["b"] != offsets["c"]

@@ -58,6 +58,22 @@ def test_prefill_joins_the_outputs_that_follow_the_rows_and_no_others(
 
 
 @PROVIDERS
+def test_an_output_that_another_value_bounds_is_the_last_chunks(
+    tmp_path: Path, provider: str
+) -> None:
+    def body(self: Any, x: Any, *, rows: Any, few: Any) -> Any:
+        return {"y": x[:rows] + 1, "first": self.table[:few] + 1}
+
+    table = onnx_iron.Weight.of(random(CHUNK, 4, seed=1))
+    session = opened(tmp_path, provider, body, {"x": ((CHUNK, 4), np.float32)}, table=table)
+    x = random(2 * CHUNK, 4)
+    got = session.prefill(x=x, few=3)
+    np.testing.assert_array_equal(got["y"], x + 1)
+    assert got["first"].shape == (CHUNK, 4)
+    np.testing.assert_array_equal(got["first"][:3], random(CHUNK, 4, seed=1)[:3] + 1)
+
+
+@PROVIDERS
 def test_an_input_with_half_as_many_entries_is_cut_along(tmp_path: Path, provider: str) -> None:
     def body(self: Any, x: Any, z: Any, *, rows: Any) -> Any:
         return {"y": x[:rows] + 1, "half": z[: rows // 2] + 1}
