@@ -63,8 +63,8 @@ from onnx_iron.operators.softmax import Softmax
         (Add(), {"a": (3, 8), "b": ()}, "b is one bfloat16, not known now, of 2 bytes"),
         (SiLU(), {"x": (30,)}, "30 elements are less than a vector of 32 lanes"),
         (RoPE(), {"x": (4, 48), "angles": (4, 48)}, "head_dim 48 is no multiple of 32"),
-        (GEMV(), {"weight": (64, 100), "x": (100,)}, "gemv: K 100 is no multiple of 64"),
-        (GEMV(), {"weight": (15, 64), "x": (64,)}, "15 rows; it takes an even number, 16 at"),
+        (GEMV(), {"weight": (64, 100), "x": (100,)}, "gemv: K 100 is no multiple of 32 lanes"),
+        (GEMV(), {"weight": (15, 64), "x": (64,)}, "15 rows; a DMA writes an even number of them"),
         (GEMM(), {"a": (3, 64), "b": (64, 64)}, "gemm: M 3 is less than a block of 4"),
         (GEMM(), {"a": (4, 36), "b": (36, 64)}, "K 36; N must be even and K a multiple of 8"),
         (
