@@ -114,7 +114,7 @@ def placement(session: onnxruntime.InferenceSession | HasPlacement) -> Placement
         )
     meta = session.get_modelmeta()
     key = (
-        meta.graph_name,
+        _text(meta, "graph_name"),
         tuple(item.name for item in session.get_inputs()),
         tuple(item.name for item in session.get_outputs()),
         frozenset(session.get_provider_options().get(EP_NAME, {}).items()),

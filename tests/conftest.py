@@ -22,6 +22,11 @@ PROMPTS = (
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``pytest tests/test_mutants.py --mutants`` tries every mutant."""
+    parser.addoption("--mutants", action="store_true", help="try every mutant; this takes long")
+
+
 @pytest.fixture
 def without_npu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without an NPU, whatever this one has."""

@@ -154,7 +154,10 @@ def test_a_failure_becomes_a_script_that_runs(
 
 def test_a_row_that_sees_its_padding_is_caught() -> None:
     text = source(
-        [], ["x0"], ["position", "rows"], ["h = x0[:rows]", "h = h + h[4]", 'return {"h": h}']
+        [],
+        ["x0"],
+        ["position", "rows"],
+        ["h = x0[:rows]", "h = h + h[h.shape[0] - 1]", 'return {"h": h}'],
     )
     program = Program(text, "float32", {"x0": (5, 4)}, ())
     with pytest.raises(AssertionError, match="other bits than of single rows"):

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from onnx_iron.models.chat import ChatTemplate
+from typing import Any, Protocol
 
 
 class Stream(Protocol):
@@ -60,6 +57,18 @@ class Settings:
     repetition_penalty: float = 1.0
 
 
+class Template(Protocol):
+    """Messages to the ids that a model was trained to answer."""
+
+    def encode(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tokenizer: TextTokenizer,
+        *,
+        add_generation_prompt: bool = True,
+    ) -> list[int]: ...
+
+
 @dataclass(frozen=True)
 class Text:
     """What a model needs to read and write text.
@@ -69,5 +78,5 @@ class Text:
     """
 
     tokenizer: TextTokenizer
-    template: ChatTemplate | None
+    template: Template | None
     settings: Settings

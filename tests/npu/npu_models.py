@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +101,15 @@ def small_llama_weight(name: str) -> Weight:
 
 def export_small_llama(folder: Path, context: int = 160) -> Path:
     """Write the prefill and decode models of a small Llama."""
-    weights = Weights(small_llama_weight, BFLOAT16, "small Llama")
-    graph = build(SMALL_LLAMA, weights, Shape(context, CHUNK))
-    metadata = {"onnx_iron.context": str(context)}
+    return export_decoder(folder, SMALL_LLAMA, small_llama_weight, Shape(context, CHUNK))
+
+
+def export_decoder(
+    folder: Path, config: LlamaConfig, weight: Callable[[str], Weight], shape: Shape
+) -> Path:
+    """Write the prefill and decode models of a Llama with weights by their names."""
+    graph = build(config, Weights(weight, BFLOAT16, "a test's Llama"), shape)
+    metadata = {"onnx_iron.context": str(shape.context)}
     export(graph.traces(), folder, state_dtype=None, metadata=metadata)
     return folder
 

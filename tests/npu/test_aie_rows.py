@@ -42,6 +42,15 @@ def test_norms(
         hold(op, y, x, report=record_property)
 
 
+def test_layer_norm_of_rows_that_are_far_from_zero(
+    kernels: KernelLibrary, rng: np.random.Generator, record_property: Report
+) -> None:
+    x, y = numbers(rng, 8, 1120), aligned((8, 1120))
+    x[...] = (x.astype(np.float32) + np.arange(-7, 9, 2)[:, None]).astype(x.dtype)
+    kernels.call("layer_norm_bf16", x, y, 8, 1120, 1e-5)
+    hold(LayerNorm(epsilon=1e-5), y, x, report=record_property)
+
+
 def test_rms_norm_of_a_row_with_infinity_nan_and_of_zeros(kernels: KernelLibrary) -> None:
     x = aligned((3, 64))
     x[...] = np.ones(64)

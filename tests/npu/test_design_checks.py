@@ -39,6 +39,7 @@ from onnx_iron.operators.arithmetic import Add
 from onnx_iron.operators.attention import Attention
 from onnx_iron.operators.causal_conv1d import CausalConv1d
 from onnx_iron.operators.copy import Copy
+from onnx_iron.operators.embedding import Embedding
 from onnx_iron.operators.gemm import GEMM
 from onnx_iron.operators.gemv import GEMV
 from onnx_iron.operators.layer_norm import LayerNorm
@@ -240,6 +241,15 @@ def test_values_out_of_range_are_errors_and_missing_ones_are() -> None:
         evaluate(design, inputs)
     with pytest.raises(ValueError, match="x is float32"):
         evaluate(design, {"x": inputs["x"].astype(np.float32)}, {"start": 0})
+
+
+@pytest.mark.parametrize("row", [-1, 10])
+def test_an_id_that_is_no_row_is_an_error(row: int) -> None:
+    inputs = {"weight": numbers(1, 10, 8), "ids": np.array([0, row], np.int32)}
+    design = made(Embedding(), inputs, Target.NPU2)
+    assert isinstance(design, Design)
+    with pytest.raises(DesignError, match=rf"ids\[1\] is {row}, expected 0\.\.9"):
+        evaluate(design, {"weight": inputs["weight"]}, {"ids[0]": 0, "ids[1]": row})
 
 
 def test_idle_designs_write_nothing() -> None:

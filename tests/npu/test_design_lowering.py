@@ -120,6 +120,18 @@ def test_values_change_offsets_of_the_schedule_only() -> None:
     assert [pair for pair in moved if pair[0] != pair[1]] == [(0, 56), (8, 64), (16, 64), (24, 64)]
 
 
+def test_rows_that_happen_to_be_neighbours_do_not_share_a_descriptor() -> None:
+    shapes = {"weight": (10, 8), "ids": (3,)}
+    design = design_of(OPERATORS["Embedding"](), shapes, Target.NPU2)
+    schedules = [
+        schedule(design, {f"ids[{i}]": row for i, row in enumerate(rows)})
+        for rows in ((0, 1, 2), (5, 0, 9))
+    ]
+    for made, rows in zip(schedules, ((0, 8, 16), (40, 0, 72)), strict=True):
+        taken = [d.offset for phase in made for d in phase if d.buffer == "weight"]
+        assert taken == list(rows)
+
+
 def test_neighbouring_tiles_share_a_descriptor() -> None:
     design = design_of(GEMM(b_col_maj=True), {"a": (64, 4096), "b": (512, 4096)}, Target.NPU2)
     (phase,) = schedule(design, {})

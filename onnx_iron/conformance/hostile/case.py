@@ -63,7 +63,11 @@ def make(plan: Plan) -> HostileCase:
     for place, change in enumerate(chosen):
         if plan.changes is not None and place not in plan.changes:
             continue
-        said = CHANGES[change](np.random.default_rng([plan.seed, place]), draft)
+        try:
+            said = CHANGES[change](np.random.default_rng([plan.seed, place]), draft)
+        except UnicodeDecodeError:
+            # Bytes of the file that were a text are none, and protobuf gives it to nobody.
+            said = f"{change} finds no text"
         if said is not None:
             words.append(said)
     draft.ambiguous |= _stock_is_undefined(draft)

@@ -22,7 +22,7 @@ MOST_BYTES = 6 << 30
 SECONDS = 20.0
 # What sanitizers slow down.
 _SANITIZED_SECONDS = 120.0
-_START_SECONDS = 120.0
+_START_SECONDS = 300.0
 _SERVE = "from onnx_iron.conformance.hostile.worker import serve; serve({number}, {bounded})"
 _REPORT = re.compile(r"(?:ERROR: |runtime error: |SUMMARY: )[^\n]*")
 

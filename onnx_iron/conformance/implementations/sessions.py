@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,8 @@ from onnx_iron.conformance.implementations.exported import (
 from onnx_iron.conformance.implementations.known import ACTIVATIONS, MASKED
 
 CPU = "CPUExecutionProvider"
+_VERSION = tuple(map(int, onnxruntime.__version__.split(".")[:2]))
+_OVERLOADS_SINCE = (1, 27)
 RECORD = "session.record_ep_graph_assignment_info"
 
 
@@ -64,10 +67,30 @@ class SessionImplementation:
             raise Inapplicable("it has no two states, one to be updated in place and one apart")
         if not self.bodies:
             model = dataclasses.replace(model, model=_without_functions(model.model))
-        session = self._session(model.model)
-        if self.provider != CPU:
-            _claimed(session, self.provider, model.model)
+        try:
+            session = self.open(model.model)
+        except Declined:
+            raise
+        except Exception as error:  # onnxruntime's have no common base
+            several = _several_bodies(model.model)
+            if not several or _VERSION >= _OVERLOADS_SINCE:
+                raise
+            raise Declined(
+                "before 1.27 onnxruntime knows one function body an operator; this file has more "
+                f"of {several[0]}"
+            ) from error
         return _run(case, model, session, self.in_place)
+
+    def open(self, model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+        """A session of a model.
+
+        Raises:
+            Declined: the provider takes none of its nodes.
+        """
+        session = self._session(model)
+        if self.provider != CPU:
+            _claimed(session, self.provider, model)
+        return session
 
     def _session(self, model: onnx.ModelProto) -> onnxruntime.InferenceSession:
         if self.prepare is not None:
@@ -90,6 +113,12 @@ class SessionImplementation:
         return onnxruntime.InferenceSession(
             source, options, providers=[(self.provider, dict(self.options)), CPU]
         )
+
+
+def _several_bodies(model: onnx.ModelProto) -> list[str]:
+    """The operators that a model has function bodies of several forms of."""
+    counted = Counter(function.name for function in model.functions)
+    return [name for name, count in counted.items() if count > 1]
 
 
 def _without_functions(model: onnx.ModelProto) -> onnx.ModelProto:
