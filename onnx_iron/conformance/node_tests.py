@@ -125,17 +125,17 @@ def _read(case: Any) -> NodeTest:
     rtol, atol = float(case.rtol), float(case.atol)
     if case.model is not None:
         inputs, outputs = case.data_sets[0]
-        made = (list(map(_plain, arrays)) for arrays in (inputs, outputs))
-        return NodeTest(str(case.name), case.model, *made, rtol, atol)
+        given, wanted = (list(map(_plain, arrays)) for arrays in (inputs, outputs))
+        return NodeTest(str(case.name), case.model, given, wanted, rtol, atol)
     folder = Path(case.model_dir)
     data = folder / "test_data_set_0"
     model = onnx.load(folder / "model.onnx")
     ports = {"input": model.graph.input, "output": model.graph.output}
-    read = (
+    given, wanted = (
         [_file(data / f"{kind}_{number}.pb", port) for number, port in enumerate(found)]
         for kind, found in ports.items()
     )
-    return NodeTest(str(case.name), model, *read, rtol, atol)
+    return NodeTest(str(case.name), model, given, wanted, rtol, atol)
 
 
 def _file(path: Path, port: onnx.ValueInfoProto) -> Any:

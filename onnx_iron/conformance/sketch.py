@@ -83,7 +83,7 @@ class Sketch:
         token, steps = active.set(self._trace), len(self._trace.steps)
         try:
             return eval(expression, self._names)
-        except (TypeError, ValueError) as error:
+        except (IndexError, TypeError, ValueError) as error:
             raise Refused(expression) from error
         finally:
             active.reset(token)
@@ -108,7 +108,7 @@ class Sketch:
         try:
             exec(statement, self._names)
             kept = self._computes(self._trace)
-        except (TypeError, ValueError):
+        except (IndexError, TypeError, ValueError):
             kept = False
         finally:
             active.reset(token)
@@ -129,8 +129,9 @@ class Sketch:
         """The names of the handles that a body may return, newest first."""
         for name in reversed(self.tensors):
             handle = self._names.get(name)
-            whole = isinstance(handle, Handle) and handle.whole
-            if whole and handle.base.role is Role.INTERMEDIATE:
+            if not isinstance(handle, Handle) or not handle.whole:
+                continue
+            if handle.base.role is Role.INTERMEDIATE:
                 yield name
 
     def program(

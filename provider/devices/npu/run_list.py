@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from onnx_iron.native import library
 from onnx_iron.provider.devices.npu.errors import ContextLostError, NpuError, NpuTimeoutError
 from onnx_iron.provider.devices.npu.image import HOST_BANK
 from onnx_iron.provider.devices.npu.xrt_module import explained, load_pyxrt
-
-if TYPE_CHECKING:
-    from onnx_iron.provider.devices.npu.xrt import Buffer
 
 # What a kernel's command begins with: the operation, and where its instructions are.
 OPCODE = 3
@@ -20,6 +17,15 @@ FIRST_BUFFER = 3
 
 _DONE, _TIMED_OUT, _FAILED, _NO_WAIT = range(4)
 _REASON_BYTES = 1024
+
+
+class Instructions(Protocol):
+    """A buffer that the NPU reads a run's instructions from."""
+
+    @property
+    def size(self) -> int: ...
+
+    def part(self) -> Any: ...
 
 
 class RunList:
@@ -30,7 +36,7 @@ class RunList:
         self._runs: list[Any] = []
         self._arguments: list[list[Any]] = []
 
-    def add(self, kernel: Any, instructions: Buffer, buffers: Sequence[Any]) -> None:
+    def add(self, kernel: Any, instructions: Instructions, buffers: Sequence[Any]) -> None:
         """Add a run of a kernel over buffers (``Buffer.part``).
 
         Raises:
