@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import functools
+import json
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +16,7 @@ from onnx_iron.tools.build_kernels import TARGETS
 from onnx_iron.tools.options import Subparsers
 
 if TYPE_CHECKING:
+    from onnx_iron.kernels.designs import Design
     from onnx_iron.provider.devices.npu.work import Plan, Work
 
 # Microseconds on Strix, as others published them in the repositories of mlir-aie (a run of its own)
@@ -20,8 +24,13 @@ if TYPE_CHECKING:
 DISPATCH_US = (45.0, 60.0)
 RUN_LIST_US = {1: 56.0, 8: 33.0}
 SWITCH_US = 39.0
-# Products in bfloat16 on XDNA 2, arXiv 2512.13282. XDNA has half the columns and half the lanes.
-FLOPS = {"npu2": 14.7e12, "npu1": 14.7e12 / 4}
+# Products in bfloat16 on all cores, arXiv 2512.13282.
+FLOPS = {"npu2": 14.7e12, "npu1": 3.1e12}
+# A DMA channel of a column moves 4 bytes a cycle, at the highest clocks in amdxdna's tables.
+CHANNEL = {"npu2": 4 * 1.8e9, "npu1": 4 * 1.6e9}
+# Until the next transfers begin when a phase's are awaited. The least of what others measured for a
+# step of a fused run, 3 to 18.
+PHASE_US = 3.0
 # Bytes a second between memory and the array. No source: a share of LPDDR5X's 120e9.
 BANDWIDTH = 50e9
 
@@ -33,20 +42,32 @@ ASSUMPTIONS = (
     "from eight on; published for Strix",
     f"  a run of another design than the one before costs {SWITCH_US:.0f} us more",
     "  a run takes as long as its operations or its bytes, whichever is more: {flops:.1f} TFLOP/s "
-    "(published for matrix products, optimistic for all else), {bandwidth:.0f} GB/s (assumed)",
-    "  each operand moves once; the steps of the host count nothing",
+    "on all cores (published for matrix products, arXiv 2512.13282, optimistic for all else), "
+    "{bandwidth:.0f} GB/s (assumed), of them {channel:.1f} by one channel of a column at the most",
+    f"  a design's transfers move what they say, and each time that they are awaited costs "
+    f"{PHASE_US:.0f} us more; the steps of the host count nothing",
 )
 
 
 @dataclass
 class Line:
-    """An operator's runs in a call, added up."""
+    """An operator's runs in a call, added up.
+
+    Attributes:
+        busy_us: how long the array is busy: ``dma_us`` where it waits for its transfers, and
+            ``compute_us`` where they wait for it.
+        dispatch_us, switch_us: what their list and the changes of design cost beside.
+    """
 
     runs: int = 0
     designs: int = 0
     bytes: int = 0
     flops: int = 0
     busy_us: float = 0.0
+    dispatch_us: float = 0.0
+    switch_us: float = 0.0
+    dma_us: float = 0.0
+    compute_us: float = 0.0
 
     def add(self, other: Line) -> None:
         """Add another's."""
@@ -55,6 +76,10 @@ class Line:
         self.bytes += other.bytes
         self.flops += other.flops
         self.busy_us += other.busy_us
+        self.dispatch_us += other.dispatch_us
+        self.switch_us += other.switch_us
+        self.dma_us += other.dma_us
+        self.compute_us += other.compute_us
 
 
 @dataclass
@@ -105,6 +130,13 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         metavar="GB/s",
         help=f"between memory and the array (default: {BANDWIDTH / 1e9:.0f})",
     )
+    parser.add_argument("--json", action="store_true", help="print it for machines")
+    parser.add_argument(
+        "--plot",
+        type=Path,
+        metavar="FILE.png",
+        help="draw where a call's time goes (needs matplotlib: pip install 'onnx-iron[plot]')",
+    )
     parser.set_defaults(run=run)
 
 
@@ -124,20 +156,32 @@ def run(arguments: argparse.Namespace) -> None:
 
     Raises:
         ValueError: the model has nothing for an NPU.
+        ModuleNotFoundError: a picture is asked for, and matplotlib is not installed.
     """
+    if arguments.plot is not None:
+        from onnx_iron.tools.estimate_picture import draw
     from onnx_iron.kernels.designs import Target
     from onnx_iron.provider.devices.npu.build import plans_of
     from onnx_iron.provider.devices.npu.toolchain import design_compiler
     from onnx_iron.provider.opening import model_files
 
     target = arguments.target
+    made: dict[str, Estimate] = {}
     for path in model_files(arguments.model).values():
         plans = plans_of(path, Target(target), design_compiler())
         if not plans:
             raise ValueError(f"{path} has no subgraph of known shapes that the provider takes")
-        print(report(path.name, estimate(plans, FLOPS[target], arguments.bandwidth)))
-    for line in ASSUMPTIONS:
-        print(line.format(flops=FLOPS[target] / 1e12, bandwidth=arguments.bandwidth / 1e9))
+        made[path.name] = estimate(plans, FLOPS[target], arguments.bandwidth)
+    rates = {"flops": FLOPS[target] / 1e12, "bandwidth": arguments.bandwidth / 1e9}
+    rates["channel"] = CHANNEL[target] / 1e9
+    assumed = [line.format(**rates) for line in ASSUMPTIONS]
+    if arguments.json:
+        calls = {name: asdict(one) | {"total": asdict(one.total)} for name, one in made.items()}
+        print(json.dumps({"target": target, "assumed": assumed, "calls": calls}, indent=2))
+    else:
+        print("\n".join([*(report(name, one) for name, one in made.items()), *assumed]))
+    if arguments.plot is not None:
+        draw(made, target, arguments.plot)
 
 
 def estimate(plans: Sequence[Plan], flops: float, bandwidth: float) -> Estimate:
@@ -158,12 +202,14 @@ def estimate(plans: Sequence[Plan], flops: float, bandwidth: float) -> Estimate:
                 line = cost(plan, work, flops, bandwidth)
                 line.designs = int(work.artifact.key not in seen)
                 seen.add(work.artifact.key)
-                lines.setdefault(work.step.op.name, Line()).add(line)
                 switched = SWITCH_US if work.artifact.key != before else 0.0
+                line.switch_us = switched
+                line.dispatch_us = in_list_us(len(segment.work))
+                lines.setdefault(work.step.op.name, Line()).add(line)
                 switches += work.artifact.key != before
                 before = work.artifact.key
                 each_us += sum(DISPATCH_US) / 2 + switched + line.busy_us
-                list_us += in_list_us(len(segment.work)) + switched + line.busy_us
+                list_us += line.dispatch_us + switched + line.busy_us
     return Estimate(lines, host, switches, run_lists, each_us, list_us)
 
 
@@ -175,6 +221,7 @@ def in_list_us(runs: int) -> float:
 
 def cost(plan: Plan, work: Work, flops: float, bandwidth: float) -> Line:
     """A run's bytes and operations, and how long the array is busy with them."""
+    from onnx_iron.kernels.designs.target import CORES
     from onnx_iron.operators import Op
 
     specs = plan.lowering.specs
@@ -186,13 +233,50 @@ def cost(plan: Plan, work: Work, flops: float, bandwidth: float) -> Line:
         for taken, name in zip(operator.inputs, work.step.inputs, strict=False)
         if name is not None
     }
-    elements = operator.elements_moved(shapes, output.shape)
-    moved = sum(specs[name].bytes for name in work.operands)
-    if elements is not None:
-        moved = elements * output.dtype.itemsize
+    assert work.artifact is not None
+    design = work.artifact.design
+    moved = traffic(design)
     count = operator.flops(shapes, output.shape)
-    busy = max(count / flops, moved / bandwidth)
-    return Line(runs=1, bytes=moved, flops=count, busy_us=1e6 * busy)
+    all_cores = CORES * design.target.columns
+    compute = count / (flops * len(design.columns) * design.rows / all_cores)
+    carried = max(moved.bytes / bandwidth, moved.busiest / CHANNEL[design.target])
+    waited = PHASE_US * (moved.phases - 1)
+    busy = 1e6 * max(compute, carried) + waited
+    line = Line(runs=1, bytes=moved.bytes, flops=count, busy_us=busy)
+    if compute > carried:
+        line.compute_us, line.dma_us = 1e6 * compute, waited
+    else:
+        line.dma_us = busy
+    return line
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What a run of a design moves.
+
+    Attributes:
+        bytes: between memory and the array.
+        busiest: of them those of the channel with the most.
+        phases: how often transfers are awaited.
+    """
+
+    bytes: int
+    busiest: int
+    phases: int
+
+
+@functools.lru_cache(maxsize=1024)
+def traffic(design: Design) -> Traffic:
+    """Count a design's transfers."""
+    from onnx_iron.kernels.designs.schedule import schedule
+
+    phases = schedule(design, design.possible_values())
+    moved: Counter[tuple[int, str]] = Counter()
+    for phase in phases:
+        for walk in phase:
+            size = math.prod(walk.sizes) * design.buffer(walk.buffer).item_bytes
+            moved[walk.column, walk.stream] += size
+    return Traffic(sum(moved.values()), max(moved.values(), default=0), len(phases))
 
 
 def report(name: str, made: Estimate) -> str:

@@ -5,14 +5,14 @@ in this file and in ``iron`` alone. Addresses that depend on per-call values are
 given here: ``schedule`` with a call's own values says which to put in their place.
 
 Everything has its place: column ``n`` of a design is column ``n`` of the array, its streams enter
-and leave by that column's shim, and its core is the lowest one.
+and leave by that column's shim, and its cores are the lowest ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -49,12 +49,15 @@ def lower(design: Design, values: Mapping[str, int]) -> Any:
     return _Lowering(design).program(values).resolve_program()
 
 
+_At: TypeAlias = tuple[int, int]
+
+
 @dataclass
 class _Fifos:
-    """The ends of a stream's fifos: at the shim, by column, and at the cores."""
+    """The ends of a stream's fifos: at the shim, by column, and at the cores, by column and row."""
 
     shim: dict[int, Any]
-    core: dict[int, Any]
+    core: dict[_At, Any]
 
 
 class _Lowering:
@@ -67,7 +70,7 @@ class _Lowering:
                 self._fifos[stream.name] = self._passed_on(stream)
 
     def program(self, values: Mapping[str, int]) -> Any:
-        """The program: a worker for each column, and the sequence of transfers."""
+        """The program: a worker for each core, and the sequence of transfers."""
         design = self._design
         phases = schedule(design, values)
         ends = [
@@ -91,7 +94,7 @@ class _Lowering:
         types = [_array(b.size, b.dtype) for b in design.buffers]
         runtime = self._iron.iron.Runtime(sequence, [*types, *(handle for *_, handle in ends)])
         device = self._iron.device(design.target)
-        workers = [self._worker(c) for c in range(len(design.columns))] if design.calls else []
+        workers = [self._worker(at) for at in self._cores()] if design.calls else []
         return self._iron.iron.Program(device, runtime, workers=workers)
 
     def _move(
@@ -120,25 +123,67 @@ class _Lowering:
 
     def _stream(self, stream: Stream) -> _Fifos:
         """A stream's fifos. One that passes a memory tile has two, linked there."""
-        columns = range(len(self._design.columns))
         if stream.broadcast:
-            outer = self._fifo(stream, "memory")
-            inner = self._forwarded(outer, stream, stream.name, 0)
-            shim = outer.prod(tile=self._iron.tile(0, _SHIM))
-            return _Fifos({0: shim}, {column: inner.cons() for column in columns})
-        shim, core = {}, {}
-        for column in columns:
-            fifo = self._fifo(stream, str(column))
-            incoming = stream.direction is Direction.IN
-            near, far = (fifo, fifo)
-            if passes_memory_tile(stream):
-                far = self._forwarded(fifo, stream, f"{stream.name}_{column}_memory", column)
+            return self._broadcast(stream)
+        shim: dict[int, Any] = {}
+        core: dict[_At, Any] = {}
+        for column in range(len(self._design.columns)):
             place = self._iron.tile(column, _SHIM)
-            if incoming:
-                shim[column], core[column] = near.prod(tile=place), far.cons()
+            if self._design.parts(stream) > 1:
+                shim[column], ends = self._in_parts(stream, column)
+                core.update({(column, row): end for row, end in enumerate(ends)})
+                continue
+            near = far = self._fifo(stream, str(column))
+            if passes_memory_tile(self._design, stream):
+                far = self._forwarded(near, stream, f"{stream.name}_{column}_memory", column)
+            if stream.direction is Direction.IN:
+                shim[column] = near.prod(tile=place)
+                core.update({(column, row): far.cons() for row in range(self._design.rows)})
             else:
-                core[column], shim[column] = near.prod(), far.cons(tile=place)
+                core[column, 0], shim[column] = near.prod(), far.cons(tile=place)
         return _Fifos(shim, core)
+
+    def _broadcast(self, stream: Stream) -> _Fifos:
+        """Fifos to the cores of all columns: one for each row, or one for all that share."""
+        rows = list(range(self._design.rows))
+        shim, core = {}, {}
+        for column, reached in enumerate([rows] if stream.shared else [[row] for row in rows]):
+            outer = self._fifo(stream, f"{column}_memory")
+            inner = self._forwarded(outer, stream, f"{stream.name}_{column}", column)
+            shim[column] = outer.prod(tile=self._iron.tile(column, _SHIM))
+            core.update({at: inner.cons() for at in self._cores() if at[1] in reached})
+        return _Fifos(shim, core)
+
+    def _in_parts(self, stream: Stream, column: int) -> tuple[Any, list[Any]]:
+        """The end at a column's shim of what its memory tile cuts into its cores' tiles, or puts
+        together of them, and the cores' ends.
+        """
+        parts = range(self._design.parts(stream))
+        incoming = stream.direction is Direction.IN
+        size, order = len(parts) * stream.size, stream.arrange
+        whole = self._iron.iron.ObjectFifo(
+            _array(size, stream.dtype),
+            depth=stream.depth,
+            name=f"{stream.name}_{column}_memory",
+            **({} if incoming else self._iron.order(size, order)),
+        )
+        details: dict[str, Any] = {
+            "tile": self._iron.tile(column, _MEMORY),
+            "depths": [stream.depth for _ in parts],
+            "obj_types": [_array(stream.size, stream.dtype) for _ in parts],
+            "names": [f"{stream.name}_{column}_{part}" for part in parts],
+        }
+        offsets = [part * stream.size for part in parts]
+        place = self._iron.tile(column, _SHIM)
+        if not incoming:
+            made = whole.prod().join(offsets, **details)
+            return whole.cons(tile=place), [fifo.prod() for fifo in made]
+        if order:
+            (outer, stride), *inner = order
+            one = self._iron.order(stream.size, ((outer // len(parts), stride), *inner))
+            details.update({name: [value for _ in parts] for name, value in one.items()})
+        made = whole.cons().split(offsets, **details)
+        return whole.prod(tile=place), [fifo.cons() for fifo in made]
 
     def _passed_on(self, stream: Stream) -> _Fifos:
         """The outgoing side of tiles that no core takes: read where the incoming ones end."""
@@ -150,7 +195,7 @@ class _Lowering:
                 depth=stream.depth,
                 name=f"{stream.name}_{column}",
             ).cons(tile=self._iron.tile(column, _SHIM))
-            for column, handle in self._fifos[stream.source].core.items()
+            for (column, _), handle in self._fifos[stream.source].core.items()
         }
         return _Fifos(shim, {})
 
@@ -171,13 +216,19 @@ class _Lowering:
 
     # -- cores ------------------------------------------------------------------------------
 
-    def _worker(self, column: int) -> Any:
-        """A column's core: the loops, with tiles taken and given at their levels."""
-        design = self._design
-        streams = [s for s in design.streams if column in self._fifos[s.name].core]
+    def _cores(self) -> list[_At]:
+        rows = range(self._design.rows)
+        return [(column, row) for column in range(len(self._design.columns)) for row in rows]
+
+    def _worker(self, at: _At) -> Any:
+        """A core: the loops, with tiles taken and given at their levels."""
+        design, (column, row) = self._design, at
+        streams = [s for s in design.streams if at in self._fifos[s.name].core]
         kernels = {call.kernel: self._kernel(call) for call in design.calls}
         buffers = [
-            self._iron.iron.Buffer(_array(item.size, item.dtype), name=f"{item.name}_{column}")
+            self._iron.iron.Buffer(
+                _array(item.size, item.dtype), name=f"{item.name}_{column}_{row}"
+            )
             for item in design.locals
         ]
         names = [*(s.name for s in streams), *(i.name for i in design.locals), *kernels]
@@ -185,36 +236,36 @@ class _Lowering:
         def core(*arguments: Any) -> None:
             parts = dict(zip(names, arguments, strict=True))
             tiles = {item.name: parts[item.name] for item in design.locals}
-            self._level(column, streams, parts, tiles, [])
+            self._level(at, streams, parts, tiles, [])
 
-        handles = [self._fifos[s.name].core[column] for s in streams]
+        handles = [self._fifos[s.name].core[at] for s in streams]
         return self._iron.iron.Worker(
             core,
             fn_args=[*handles, *buffers, *kernels.values()],
-            tile=self._iron.tile(column, _CORE),
+            tile=self._iron.tile(column, _CORE + row),
             stack_size=STACK_BYTES,
         )
 
     def _level(
         self,
-        column: int,
+        at: _At,
         streams: Sequence[Stream],
         parts: Mapping[str, Any],
         tiles: dict[str, Any],
         indices: list[Any],
     ) -> None:
-        depth, trips = len(indices), self._design.columns[column]
+        depth, trips = len(indices), self._design.columns[at[0]]
         here = [s for s in streams if s.level == depth]
         for stream in here:
             tiles[stream.name] = parts[stream.name].acquire(1)
         calls = [call for call in self._design.calls if call.level == depth]
-        number = self._number(column, indices)
+        number = self._number(at, indices)
         for call in calls:
             if not call.after:
                 parts[call.kernel](*(_given(a, tiles, number) for a in call.arguments))
         if depth < len(trips):
             for index in self._iron.flow.range_(trips[depth]):
-                self._level(column, streams, parts, tiles, [*indices, index])
+                self._level(at, streams, parts, tiles, [*indices, index])
         for call in calls:
             if call.after:
                 parts[call.kernel](*(_given(a, tiles, number) for a in call.arguments))
@@ -230,7 +281,7 @@ class _Lowering:
         ]
         return self._iron.iron.Kernel(call.kernel, f"{kernel_source(call.kernel).stem}.o", types)
 
-    def _number(self, column: int, indices: Sequence[Any]) -> Callable[[Index], Any]:
+    def _number(self, at: _At, indices: Sequence[Any]) -> Callable[[Index], Any]:
         """Makes an Index's number where a core computes it."""
         i32 = self._iron.types.i32()
 
@@ -238,7 +289,7 @@ class _Lowering:
             return self._iron.arith.constant(i32, n)
 
         def affine(of: Affine) -> Any:
-            total = constant(of.constant + of.column * column)
+            total = constant(of.constant + of.column * at[0] + of.row * at[1])
             for factor, index in zip(of.loops, indices, strict=False):
                 if factor:
                     step = self._iron.arith.index_cast(i32, index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import pytest
@@ -10,6 +11,7 @@ from design_cases import design_of
 from onnx_iron.kernels.designs import Design, Target
 from onnx_iron.kernels.designs.schedule import Descriptor, schedule
 from onnx_iron.kernels.designs.target import shim_pattern
+from onnx_iron.operators.gemm import GEMM
 from onnx_iron.operators.gemv import GEMV
 
 # mlir-aie's words for a descriptor: 12 that write it, 12 that put its address in, 6 that queue it,
@@ -47,3 +49,24 @@ def test_a_gemv_of_an_uneven_number_of_rows_keeps_to_few_walks() -> None:
         design = design_of(GEMV(), {"weight": (n, 576), "x": (576,)}, Target.NPU2)
         (phase,) = phases(design)
         assert len(phase) <= 1 + 2 * 2 * len(design.columns)
+
+
+@pytest.mark.parametrize("device", Target)
+@pytest.mark.parametrize(("m", "k", "n"), [(2048, 2048, 2048), (256, 2048, 8192), (64, 576, 1536)])
+def test_a_gemm_takes_every_core_and_reads_a_tile_once_for_a_row_or_a_column(
+    m: int, k: int, n: int, device: Target
+) -> None:
+    design = design_of(GEMM(b_col_maj=True), {"a": (m, k), "b": (n, k)}, device)
+    assert len(design.columns) * design.rows == {Target.NPU1: 16, Target.NPU2: 32}[device]
+    moved: Counter[str] = Counter()
+    for phase in phases(design):
+        for d in phase:
+            moved[d.stream] += math.prod(d.sizes)
+    a, b, y = design.streams
+    # Of a, once for each block of columns that a column of cores makes; of b for each of rows.
+    passes, groups, _ = design.columns[0]
+    assert moved == {"a": passes * m * k, "b": groups * n * k, "y": m * n}
+    assert a.broadcast
+    assert b.shared
+    if m >= 256:
+        assert y.size == 64 * 64
