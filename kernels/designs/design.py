@@ -152,6 +152,8 @@ class Stream:
             of the column of the row's number, or where all share them, by the first column's.
         shared: all cores of a column get the same tile.
         source: of an outgoing stream, the incoming one whose tiles it passes on, with no core.
+        chunk, room: of a stream whose size may be another in the next run: it comes in chunks of so
+            many elements, which the core puts into a place for as many as fit there; 0: no such.
     """
 
     name: str
@@ -165,6 +167,8 @@ class Stream:
     broadcast: bool = False
     source: str | None = None
     shared: bool = False
+    chunk: int = 0
+    room: int = 0
 
     @property
     def bytes(self) -> int:
@@ -208,6 +212,8 @@ class Design:
         rows: the cores of a column that are used.
         in_place: pairs of an input and an output that may be one buffer.
         idle: a per-call value; where it is 0, nothing runs.
+        told: the cores are told their numbers (trips, arguments of calls) before a run; so designs
+            that differ in these, and in what moves, run one after the other on one configuration.
     """
 
     name: str
@@ -225,6 +231,8 @@ class Design:
     def parts(self, stream: Stream) -> int:
         """Of how many cores' tiles that is made which a shim moves at once."""
         return 1 if stream.shared or stream.broadcast else self.rows
+
+    told: bool = False
 
     def buffer(self, name: str) -> Port:
         return next(b for b in self.buffers if b.name == name)
