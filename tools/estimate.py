@@ -13,6 +13,7 @@ from onnx_iron.tools.build_kernels import TARGETS
 from onnx_iron.tools.options import Subparsers
 
 if TYPE_CHECKING:
+    from onnx_iron.kernels.designs import Design
     from onnx_iron.provider.devices.npu.work import Plan, Work
 
 # Microseconds on Strix, as others published them in the repositories of mlir-aie (a run of its own)
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 DISPATCH_US = (45.0, 60.0)
 RUN_LIST_US = {1: 56.0, 8: 33.0}
 SWITCH_US = 39.0
+# A step of a run that is several, after the first: 3 to 18 published for such steps. Ours writes
+# some 15 words to each core, and waits for the step before.
+STEP_US = (3.0, 18.0)
 # Products in bfloat16 on XDNA 2, arXiv 2512.13282. XDNA has half the columns and half the lanes.
 FLOPS = {"npu2": 14.7e12, "npu1": 14.7e12 / 4}
 # Bytes a second between memory and the array. No source: a share of LPDDR5X's 120e9.
@@ -31,10 +35,13 @@ ASSUMPTIONS = (
     "middle is taken); published for Strix",
     f"  a run in a run list costs {RUN_LIST_US[1]:.0f} us if it is alone, {RUN_LIST_US[8]:.0f} us "
     "from eight on; published for Strix",
-    f"  a run of another design than the one before costs {SWITCH_US:.0f} us more",
+    f"  a run of another configuration than the one before costs {SWITCH_US:.0f} us more",
+    f"  a step in a run, after the first, costs {STEP_US[0]:.0f} to {STEP_US[1]:.0f} us (their "
+    "middle is taken); published",
     "  a run takes as long as its operations or its bytes, whichever is more: {flops:.1f} TFLOP/s "
     "(published for matrix products, optimistic for all else), {bandwidth:.0f} GB/s (assumed)",
-    "  each operand moves once; the steps of the host count nothing",
+    "  each operand moves once; where a step's columns have unequal parts, it takes as long as if "
+    "all had the largest; the steps of the host count nothing",
 )
 
 
@@ -62,9 +69,10 @@ class Estimate:
     """A model's call.
 
     Attributes:
-        lines: by operator.
+        lines: by operator, or by the operators that are one step.
         host: steps that the host does, by operator.
-        switches: runs of another design than the one before.
+        switches: runs of another configuration than the one before.
+        steps: of the NPU, of which neighbours of one configuration are one run.
         run_lists: submissions where a subgraph goes out as a whole.
         each_us, list_us: the whole call, a dispatch a node, and a run list a subgraph.
     """
@@ -72,6 +80,7 @@ class Estimate:
     lines: dict[str, Line]
     host: dict[str, int]
     switches: int
+    steps: int
     run_lists: int
     each_us: float
     list_us: float
@@ -145,7 +154,7 @@ def estimate(plans: Sequence[Plan], flops: float, bandwidth: float) -> Estimate:
     lines: dict[str, Line] = {}
     host: dict[str, int] = {}
     seen: set[str] = set()
-    before, switches, run_lists, each_us, list_us = "", 0, 0, 0.0, 0.0
+    before, switches, steps, run_lists, each_us, list_us = "", 0, 0, 0, 0.0, 0.0
     for plan in plans:
         for segment in plan.segments:
             if not segment.on_npu:
@@ -153,18 +162,28 @@ def estimate(plans: Sequence[Plan], flops: float, bandwidth: float) -> Estimate:
                     host[work.step.op.name] = host.get(work.step.op.name, 0) + 1
                 continue
             run_lists += 1
-            for work in segment.work:
-                assert work.artifact is not None
-                line = cost(plan, work, flops, bandwidth)
-                line.designs = int(work.artifact.key not in seen)
-                seen.add(work.artifact.key)
-                lines.setdefault(work.step.op.name, Line()).add(line)
-                switched = SWITCH_US if work.artifact.key != before else 0.0
-                switches += work.artifact.key != before
-                before = work.artifact.key
-                each_us += sum(DISPATCH_US) / 2 + switched + line.busy_us
-                list_us += in_list_us(len(segment.work)) + switched + line.busy_us
-    return Estimate(lines, host, switches, run_lists, each_us, list_us)
+            for run in segment.runs:
+                switched = SWITCH_US if run.artifact.configuration != before else 0.0
+                switches += run.artifact.configuration != before
+                before = run.artifact.configuration
+                busy_us = (len(run.work) - 1) * sum(STEP_US) / 2
+                for number, work in enumerate(run.work):
+                    assert work.artifact is not None
+                    line = cost(plan, work, flops, bandwidth)
+                    line.runs = int(number == 0)
+                    line.designs = int(work.artifact.key not in seen)
+                    seen.add(work.artifact.key)
+                    lines.setdefault(operators(work), Line()).add(line)
+                    busy_us += line.busy_us
+                steps += len(run.work)
+                each_us += sum(DISPATCH_US) / 2 + switched + busy_us
+                list_us += in_list_us(len(segment.runs)) + switched + busy_us
+    return Estimate(lines, host, switches, steps, run_lists, each_us, list_us)
+
+
+def operators(work: Work) -> str:
+    """The operators that a step is, in order, each once."""
+    return "+".join(dict.fromkeys(part.op.name for part in work.parts))
 
 
 def in_list_us(runs: int) -> float:
@@ -174,33 +193,50 @@ def in_list_us(runs: int) -> float:
 
 
 def cost(plan: Plan, work: Work, flops: float, bandwidth: float) -> Line:
-    """A run's bytes and operations, and how long the array is busy with them."""
+    """A step's bytes and operations, and how long the array is busy with them."""
     from onnx_iron.operators import Op
 
     specs = plan.lowering.specs
-    output = specs[work.step.outputs[0]]
-    operator = work.step.op
-    assert isinstance(operator, Op)
-    shapes = {
-        taken.name: specs[name].shape
-        for taken, name in zip(operator.inputs, work.step.inputs, strict=False)
-        if name is not None
-    }
-    elements = operator.elements_moved(shapes, output.shape)
-    moved = sum(specs[name].bytes for name in work.operands)
-    if elements is not None:
-        moved = elements * output.dtype.itemsize
-    count = operator.flops(shapes, output.shape)
-    busy = max(count / flops, moved / bandwidth)
+    assert work.artifact is not None
+    count, moved = 0, sum(specs[name].bytes for name in work.operands)
+    for part in work.parts:
+        assert isinstance(part.op, Op)
+        shapes = {
+            taken.name: specs[name].shape
+            for taken, name in zip(part.op.inputs, part.inputs, strict=False)
+            if name is not None
+        }
+        output = specs[part.outputs[0]]
+        count += part.op.flops(shapes, output.shape)
+        elements = part.op.elements_moved(shapes, output.shape)
+        if elements is not None:
+            moved = elements * output.dtype.itemsize
+    slowest = moved
+    if work.artifact.design.told:
+        moved, slowest = walked(work.artifact.design)
+    busy = max(count / flops, slowest / bandwidth)
     return Line(runs=1, bytes=moved, flops=count, busy_us=1e6 * busy)
+
+
+def walked(design: Design) -> tuple[int, int]:
+    """The bytes that a design's streams move, and how many they were if all columns moved as many
+    as the one that moves most."""
+    shared, columns = 0, [0] * len(design.columns)
+    for stream in design.streams:
+        if stream.broadcast:
+            shared += stream.bytes
+            continue
+        for column, trips in enumerate(design.columns):
+            columns[column] += stream.bytes * math.prod(trips[: stream.level])
+    return shared + sum(columns), shared + max(columns) * len(columns)
 
 
 def report(name: str, made: Estimate) -> str:
     """The table that a person reads."""
-    lines = [f"{name:18}{'runs':>6}{'designs':>9}{'KiB':>11}{'MFLOP':>10}{'array us':>11}"]
+    lines = [f"{name:32}{'runs':>6}{'designs':>9}{'KiB':>11}{'MFLOP':>10}{'array us':>11}"]
     for op, line in [*sorted(made.lines.items()), ("in all", made.total)]:
         lines.append(
-            f"  {op:16}{line.runs:6}{line.designs:9}{line.bytes / 1024:11.1f}"
+            f"  {op:30}{line.runs:6}{line.designs:9}{line.bytes / 1024:11.1f}"
             f"{line.flops / 1e6:10.2f}{line.busy_us:11.1f}"
         )
     if made.host:
@@ -208,8 +244,8 @@ def report(name: str, made: Estimate) -> str:
         lines.append(f"  on the host: {steps}")
     runs = made.total.runs
     lines += [
-        f"  design switches: {made.switches}",
-        f"  a dispatch a node:      {runs:5} submissions  {made.each_us / 1000:9.2f} ms",
+        f"  steps: {made.steps}, in {runs} runs; switches of configuration: {made.switches}",
+        f"  a dispatch a run:       {runs:5} submissions  {made.each_us / 1000:9.2f} ms",
         f"  a run list a subgraph:  {made.run_lists:5} submissions  {made.list_us / 1000:9.2f} ms",
     ]
     return "\n".join(lines)

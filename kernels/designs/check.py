@@ -91,6 +91,9 @@ def _structure(design: Design) -> str | None:
             return f"{count} streams {direction}, for which a core has {CHANNELS} DMA channels"
     for call in design.calls:
         for argument in call.arguments:
+            bounded = isinstance(argument, Index) and (argument.low or argument.high)
+            if design.told and (bounded or isinstance(argument, float)):
+                return f"{call.kernel} is told a number with a bound, or one that is no integer"
             if isinstance(argument, Index) and any(
                 any(a.loops[call.level :]) or a.values for a in argument.affines()
             ):

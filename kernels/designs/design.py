@@ -135,8 +135,9 @@ class Stream:
             not pass a memory tile.
         broadcast: all columns get the same tiles, read once.
         source: of an outgoing stream, the incoming one whose tiles it passes on, with no core.
-        chunk, room: of a stream whose size may be another in the next run: it comes in chunks of so
-            many elements, which the core puts into a place for as many as fit there; 0: no such.
+        chunk, room, put: of a stream whose size may be another in the next run: it comes in chunks
+            of so many elements, which a kernel puts into a place for as many as fit there, given
+            the chunk, the place and where in it; 0: no such.
     """
 
     name: str
@@ -151,6 +152,7 @@ class Stream:
     source: str | None = None
     chunk: int = 0
     room: int = 0
+    put: str = ""
 
     @property
     def bytes(self) -> int:

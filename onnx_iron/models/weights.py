@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ class Weights:
         self._load = load
         self._spelled = spelled
         self._prefix = ""
-        self._asked: set[str] = set()
+        self._asked: dict[str, tuple[int, ...]] = {}
 
     def __call__(self, name: str, *shape: int) -> Weight:
         """A tensor, held to the shape that the configuration gives it.
@@ -42,7 +42,7 @@ class Weights:
             ValueError: it is missing, or has another shape.
         """
         whole = self._spelled(self._prefix + name)
-        self._asked.add(whole)
+        self._asked[whole] = shape
         weight = self._load(whole)
         if weight.shape == shape:
             return weight
@@ -53,6 +53,11 @@ class Weights:
             f"{self.source}: the shape of tensor {whole!r} is {weight.shape}, expected {shape} by "
             "the configuration"
         )
+
+    @property
+    def asked(self) -> Mapping[str, tuple[int, ...]]:
+        """The shapes of the tensors asked for so far, by the checkpoint's names."""
+        return self._asked
 
     def at(self, part: str) -> Weights:
         """The weights below a name."""

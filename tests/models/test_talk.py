@@ -12,35 +12,11 @@ import pytest
 import torch
 import transformers
 from checkpoints import SIZES, saved
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from models_tokenizer import CORPUS, save_tokenizer
 
 from onnx_iron.models.exported import text_of
 from onnx_iron.models.huggingface_text import huggingface_text
 from onnx_iron.tools.main import main
-
-CORPUS = ["A river runs to the sea, and the sea is wide.", "Über den Wellen läuft ein Licht 灯台."]
-TEMPLATE = (
-    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
-CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-
-
-def tokenizer() -> transformers.PreTrainedTokenizerFast:
-    """A byte-level BPE with a chat template."""
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=300, special_tokens=CONTROL, initial_alphabet=alphabet, show_progress=False
-    )
-    made.train_from_iterator(CORPUS * 3, trainer)
-    wrapped = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=made, eos_token="<|im_end|>", bos_token="<|endoftext|>"
-    )
-    wrapped.chat_template = TEMPLATE
-    return wrapped
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +27,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = transformers.Lfm2Config(**sizes, block_multiple_of=16, eos_token_id=2)
     folder = tmp_path_factory.mktemp("lfm2")
     saved(transformers.Lfm2ForCausalLM(config).eval(), folder)
-    tokenizer().save_pretrained(folder)
+    save_tokenizer(folder)
     return folder
 
 

@@ -10,6 +10,7 @@ import os
 import struct
 from collections.abc import Mapping, Sequence
 
+from onnx_iron.kernels.designs import Target
 from onnx_iron.kernels.designs.configuration import configuration
 from onnx_iron.kernels.designs.interpreter import encode
 from onnx_iron.provider.devices.npu.artifacts import Artifact, write
@@ -33,7 +34,7 @@ class AsTheyAre:
         """The format: the kernels are the driver's, and no part of an artifact."""
         return MAGIC
 
-    def check(self) -> None:
+    def check(self, target: Target) -> None:
         """It needs no tools."""
 
     def build(self, made: Artifact) -> None:

@@ -19,6 +19,7 @@ from onnx_iron.kernels.designs.interpreter import encode
 from onnx_iron.provider.devices.npu import examine, toolchain
 from onnx_iron.provider.devices.npu.artifacts import addresses, artifact
 from onnx_iron.provider.devices.npu.image import TARGETS, Part, build_image, find_tool
+from onnx_iron.provider.devices.npu.wheels import MlirAie, Peano
 from onnx_iron.tools import estimate
 from onnx_iron.tools.main import main
 
@@ -82,8 +83,9 @@ def test_a_model_that_is_not_there(tmp_path: Path, capsys: Any) -> None:
 def test_estimate_counts_and_predicts(conv: Path, capsys: Any) -> None:
     assert main(["estimate", str(conv / "decode.onnx"), "--target", "npu2"]) == 0
     text = capsys.readouterr().out
-    # 9 runs, all but the repeated products of another design than the run before.
-    assert "a dispatch a node:          9 submissions" in text
+    # The filter between two runs of the steps that share a configuration.
+    assert "steps: 4, in 3 runs; switches of configuration: 3" in text
+    assert "a dispatch a run:           3 submissions" in text
     assert "a run list a subgraph:      1 submissions" in text
     assert "Nothing here was measured on an NPU" in text
     assert "50 GB/s (assumed)" in text
@@ -95,13 +97,15 @@ def test_estimated_times_are_what_the_costs_add_up_to(conv: Path) -> None:
     plans = plans_of(conv / "decode.onnx", Target.NPU2, COMPILER)
     made = estimate.estimate(plans, 14.7e12, 50e9)
     total = made.total
-    assert total.runs == 9
-    assert total.designs == 5
-    assert made.each_us == pytest.approx(9 * 52.5 + made.switches * 39 + total.busy_us)
-    assert made.list_us == pytest.approx(9 * 33 + made.switches * 39 + total.busy_us)
-    products = made.lines["GEMV"]
-    assert products.flops == 4 * 2 * 128 * 128
-    assert products.bytes == 4 * 2 * (128 * 128 + 128 + 128)
+    assert (total.runs, made.steps, made.switches) == (3, 4, 3)
+    assert total.designs == 4
+    within = total.busy_us + 3 * 39 + 10.5  # one step after another in a run
+    assert made.each_us == pytest.approx(3 * 52.5 + within)
+    assert made.list_us == pytest.approx(3 * estimate.in_list_us(3) + within)
+    products = made.lines["RMSNorm+GEMV"]
+    assert products.flops > 3 * 2 * 128 * 128
+    # Three weights, the operand and the norm's weight, which fill a chunk, and the results.
+    assert products.bytes == 2 * (3 * 128 * 128 + 256 + 3 * 128)
 
 
 @pytest.mark.parametrize(("runs", "expected"), [(1, 56), (8, 33), (100, 33), (4.5, 44.5)])
@@ -266,7 +270,9 @@ def test_a_design_goes_through_the_toolchain(
     monkeypatch.setattr(toolchain, "lower", lambda _, values: f"module of start={values['start']}")
     tool = find_tool()
     assert tool is not None
-    tools = toolchain.Toolchain(str(aiecc), tmp_path / "peano", tmp_path / "include", tool)
+    tools = toolchain.Toolchain(
+        MlirAie(aiecc, tmp_path / "include", ""), Peano(tmp_path / "peano", ""), tool
+    )
     assert not made.built
     toolchain.build(made, tools)
     assert made.built
@@ -289,7 +295,9 @@ def test_kernels_are_compiled_for_the_cores(tmp_path: Path) -> None:
         f"#!{sys.executable}\nimport sys\nopen('log', 'w').write(' '.join(sys.argv[1:]))\n"
     )
     compiler.chmod(0o755)
-    tools = toolchain.Toolchain("aiecc", tmp_path / "peano", tmp_path / "include", "xclbinutil")
+    tools = toolchain.Toolchain(
+        MlirAie(tmp_path / "aiecc", tmp_path / "include", ""), Peano(tmp_path / "peano", ""), "no"
+    )
     toolchain.compile_kernels(made, tools, tmp_path)
     log = (tmp_path / "log").read_text()
     assert "silu.cc -c -std=c++20 -O2 -DNDEBUG -D__AIE_API_AIE_ADF_HPP__" in log
@@ -297,11 +305,3 @@ def test_kernels_are_compiled_for_the_cores(tmp_path: Path) -> None:
     compiler.write_text("#!/bin/sh\necho no such header >&2\nexit 3\n")
     with pytest.raises(toolchain.ToolchainError, match="exit code 3:\nno such header"):
         toolchain.compile_kernels(made, tools, tmp_path)
-
-
-def test_peano_is_where_its_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert toolchain.find_peano() is None
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "clang++").write_text("")
-    monkeypatch.setenv("PEANO_INSTALL_DIR", str(tmp_path))
-    assert toolchain.find_peano() == tmp_path

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import struct
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from onnx_iron.kernels.designs.configuration import configuration
 from onnx_iron.kernels.designs.design import Design
 from onnx_iron.kernels.designs.interpreter import encode
 from onnx_iron.kernels.designs.schedule import schedule
+from onnx_iron.kernels.designs.target import Target as DesignTarget
 from onnx_iron.provider.devices.npu.image import MOST_DESIGNS, Part, Target, build_image
 
 # How many hexadecimal digits of a hash name a file.
@@ -41,8 +43,8 @@ class Compiler(Protocol):
         """What an artifact depends on besides its design."""
         ...
 
-    def check(self) -> None:
-        """Look for what it needs.
+    def check(self, target: DesignTarget) -> None:
+        """Look for what it needs to build for a target.
 
         Raises:
             RuntimeError: something is missing.
@@ -175,7 +177,7 @@ def kernel_sources() -> bytes:
 
 def write(path: Path, content: bytes) -> None:
     """Write a file so that nobody ever sees a half of it."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     beside.write_bytes(content)
     beside.replace(path)
 

@@ -82,7 +82,7 @@ def build_plans(
     missing = [made for made in outcome.designs if not made.built]
     done = len(outcome.designs) - len(missing)
     if missing:
-        compiler.check()
+        compiler.check(target)
 
     with ThreadPoolExecutor(jobs) as pool:
         for made, result in [(made, pool.submit(compiler.build, made)) for made in missing]:

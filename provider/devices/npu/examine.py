@@ -13,6 +13,7 @@ from pathlib import Path
 
 import onnxruntime
 
+from onnx_iron.kernels.designs import Target
 from onnx_iron.provider.devices.npu.artifacts import artifacts_folder
 from onnx_iron.provider.devices.npu.errors import NpuError
 from onnx_iron.provider.devices.npu.image import TARGETS
@@ -239,8 +240,17 @@ def kernels() -> Finding:
 
 def toolchain() -> Finding:
     """What compiles designs; a machine that only runs them does without."""
-    try:
-        tools = find_toolchain()
-    except ToolchainError as error:
-        return Finding("toolchain", False, str(error), needed=False)
-    return Finding("toolchain", True, f"{tools.aiecc}, {tools.peano}", needed=False)
+    good, said = True, []
+    for target in Target:
+        try:
+            tools = find_toolchain(target)
+        except ToolchainError as error:
+            good, text = False, str(error)
+        else:
+            text = (
+                f"mlir-aie {tools.mlir_aie.release} in {tools.mlir_aie.headers.parent}, "
+                f"Peano {tools.peano.version} in {tools.peano.folder}"
+            )
+        if text not in said:
+            said.append(text)
+    return Finding("toolchain", good, "; ".join(said), needed=False)

@@ -18,8 +18,8 @@ from onnx_iron.provider.devices.npu.checks import check, is_checked
 from onnx_iron.provider.devices.npu.errors import ContextLostError, NpuError
 from onnx_iron.provider.devices.npu.host import HostStep
 from onnx_iron.provider.devices.npu.plan import Place, Plan, Segment, Work
-from onnx_iron.provider.devices.npu.work import Run
 from onnx_iron.provider.devices.npu.uses import Uses
+from onnx_iron.provider.devices.npu.work import Run
 from onnx_iron.provider.devices.npu.xrt import Buffer, Context, Device
 
 

@@ -168,10 +168,10 @@ def fused(subgraph: Subgraph) -> Iterator[Fused]:
     widest = max(max(finder.spec(str(step.inputs[0])).shape) for step in products)
     for step in reversed(subgraph.steps):
         made = None if id(step) in taken else _alone(finder, step)
-        if made is not None and finder.size(made.sources[0]) <= widest:
-            if finder.may_wait(made):
-                taken.update(map(id, made.parts))
-                yield made
+        if made is None or finder.size(made.sources[0]) > widest or not finder.may_wait(made):
+            continue
+        taken.update(map(id, made.parts))
+        yield made
 
 
 def _product(finder: _Finder, step: KernelCall) -> Fused:
@@ -197,8 +197,10 @@ def _prepared(finder: _Finder, x: str) -> Fused | None:
 
 
 def _is_row(finder: _Finder, norm: KernelCall) -> bool:
-    return len(norm.inputs) > 1 and norm.inputs[1] is not None and (
-        finder.size(norm.outputs[0]) == finder.size(norm.inputs[1])
+    return (
+        len(norm.inputs) > 1
+        and norm.inputs[1] is not None
+        and (finder.size(norm.outputs[0]) == finder.size(norm.inputs[1]))
     )
 
 
@@ -302,9 +304,7 @@ def _finished(finder: _Finder, made: Fused, step: KernelCall) -> Fused:
     other = b if finder.root(a) == y else a
     if finder.size(other) != finder.size(y) or finder.size(behind.outputs[0]) != finder.size(y):
         return made
-    return replace(
-        made, parts=(*made.parts, behind), result=behind.outputs[0], added=other
-    )
+    return replace(made, parts=(*made.parts, behind), result=behind.outputs[0], added=other)
 
 
 def merged(
