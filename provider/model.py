@@ -93,8 +93,14 @@ class Model:
     def __init__(self, path: Path, session: onnxruntime.InferenceSession) -> None:
         self.path = path
         self.session = session
-        metadata = session.get_modelmeta().custom_metadata_map
         where = str(path)
+        try:
+            metadata = session.get_modelmeta().custom_metadata_map
+            given, made = session.get_inputs(), session.get_outputs()
+            inputs = {item.name: _port(item, path) for item in given}
+            outputs = {item.name: _port(item, path) for item in made}
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{where}: a name or a text in it is no UTF-8 ({error})") from None
         self.states = read_states(metadata.get(STATES, "[]"), where)
         values = read_values(metadata.get(VALUES, "{}"), where)
         self.values = list(values)
@@ -106,8 +112,6 @@ class Model:
         self.limits = read_limits(metadata.get(LIMITS, "[]"), where)
         self.context = _context(metadata.get(CONTEXT), where)
         self.whole = metadata.get(WHOLE) == "true"
-        inputs = {item.name: _port(item, path) for item in session.get_inputs()}
-        outputs = {item.name: _port(item, path) for item in session.get_outputs()}
         for state in self.states.values():
             _check_state(state, inputs, outputs, path)
         past = {state.input for state in self.states.values()}

@@ -55,7 +55,8 @@ def test_a_failure_is_exit_code_1_one_line_and_a_command_to_run_it_again(
     assert again in shown.out
     assert "numpy reference" not in shown.out
     assert shown.out.endswith("32 passed, 1 failed, 0 declined\n")
-    assert "theirs &lt;b&gt;: 1 of 256 elements" in page.read_text()
+    assert "theirs &lt;b&gt;: 1<" in page.read_text()
+    assert "1 of 256 elements" in page.read_text()
     assert from_json(kept.read_text(), "kept").outcomes == (FAILED,)
 
 
@@ -78,6 +79,33 @@ def test_a_report_comes_back_from_json(tmp_path: Path) -> None:
 def test_the_page_asks_nothing_of_a_network_and_runs_no_script() -> None:
     page = to_html(report(FAILED))
     assert not any(word in page for word in ("<script", "http:", "https:", "<link", "@import"))
+
+
+def test_the_page_says_of_each_cell_what_became_of_it() -> None:
+    def outcome(subject: str, status: Status, detail: str = "") -> Outcome:
+        return Outcome(f"{subject} case", subject, "float32", "ours", status, detail=detail)
+
+    page = to_html(
+        report(
+            outcome("Add", Status.PASSED),
+            outcome("Sub", Status.PASSED, "it is flushed"),
+            outcome("Mul", Status.FAILED, "7 ulps away"),
+            outcome("Div", Status.DECLINED, "no Div"),
+            outcome("Neg", Status.INAPPLICABLE, "no state"),
+        )
+    )
+    matrix = page.partition("<tbody>")[2].partition("</tbody>")[0]
+    kinds = {"Add": "passed", "Sub": "known", "Mul": "failed", "Div": "declined"}
+    kinds["Neg"] = "inapplicable"
+    for (subject, kind), row in zip(kinds.items(), matrix.split("<tr>")[1:], strict=True):
+        assert f">{subject}<" in row
+        assert f'<td class="{kind}"' in row
+    for detail in ("it is flushed", "no Div", "no state", "7 ulps away"):
+        assert detail in page
+    assert "1 of 5 outcomes are failures" in page
+    # What failed is read before the matrix.
+    assert page.index("7 ulps away") < page.index("<tbody>")
+    assert "Nothing failed" in to_html(report(outcome("Add", Status.PASSED)))
 
 
 def test_reproduction_commands_parse_and_select_one_case_and_implementation(

@@ -18,6 +18,7 @@ from onnx_iron.tools import (
     doctor,
     estimate,
     export,
+    fuzz,
     generate,
     inspect_model,
 )
@@ -31,7 +32,7 @@ _INTERRUPTED = 130
 # In the order in which they are listed.
 COMMANDS = (
     *(demo, export, generate, chat, inspect_model),
-    *(build_kernels, conformance, doctor, estimate),
+    *(build_kernels, conformance, fuzz, doctor, estimate),
 )
 
 

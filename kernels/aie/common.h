@@ -156,7 +156,7 @@ Halves<N> near_reciprocal(const Halves<N>& x) {
   return aie::mul(guess, step).template to_vector<bfloat16>();
 }
 
-// y * (1 + e + e^2) for y near 1 / x and e = 1 - x * y, 2^-7 at the most: 2^-21 off.
+// y * (1 + e + e^2) for y near 1 / x and e = 1 - x * y, 2^-7 at the most: 2^-19 off.
 template <unsigned N>
 Floats<N> nearer_reciprocal(const Halves<N>& y, const Sums<N>& error) {
   const Halves<N> e = error.template to_vector<bfloat16>();

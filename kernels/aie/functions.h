@@ -1,8 +1,9 @@
 // exp, sigmoid, SiLU and GELU of float32 vectors, by polynomials.
 //
-// Relative error below 2^-15, results below 2^-118 may be zero. A core's own tanh and exp2 are not
-// used: they miss by up to 0.04. exp(x) is 2^n times a polynomial of the fraction, with n added to
-// the exponent's bits; whichever way the core rounds x to n, the polynomial covers the fraction.
+// Relative error below 2^-14, 2^-10 below 2^-100, where limbs are flushed; results below 2^-118 may
+// be zero. A core's own tanh and exp2 are not used: they miss by up to 0.04. exp(x) is 2^n times a
+// polynomial of the fraction, with n added to the exponent's bits; whichever way the core rounds x
+// to n, the polynomial covers the fraction.
 #pragma once
 
 #include "common.h"

@@ -1,4 +1,4 @@
-"""What mlir-aie's sequences tell cores: words in a core's memory, and locks that say they are there."""
+"""What sequences tell cores: words in their memory, and locks that say that they are there."""
 
 from __future__ import annotations
 

@@ -15,8 +15,9 @@ from onnx_iron.provider.devices.npu.artifacts import Artifact, images
 from onnx_iron.provider.devices.npu.build import plans_of
 from onnx_iron.provider.devices.npu.errors import NpuUnavailableError
 from onnx_iron.provider.devices.npu.image import MOST_DESIGNS
+from onnx_iron.provider.devices.npu.limits import within_watchdog
+from onnx_iron.provider.devices.npu.targets import pci_device, target_of
 from onnx_iron.provider.devices.npu.work import Place, Plan, Work
-from onnx_iron.provider.devices.npu.xrt import target_of
 
 DEVICES = list(Target)
 
@@ -201,7 +202,37 @@ def test_a_generation_is_known_by_the_names_that_drivers_give(name: str, target:
     assert target_of(name).name == target
 
 
+@pytest.mark.parametrize("name", ["", "NPU", "RyzenAI-npu4", "NPU Medusa"])
+def test_a_generation_is_known_by_its_pci_device(name: str) -> None:
+    assert target_of(name, 0x17F0).name == "npu2"
+    for device in (0x1502, 0x17F1, 0x1B0A):
+        if device != 0x1502 or name == "RyzenAI-npu4":
+            with pytest.raises(
+                NpuUnavailableError, match=f"'{name}' .PCI device {device:#06x}. is"
+            ):
+                target_of(name, device)
+
+
+def test_a_pci_device_is_read_where_linux_says_it(tmp_path: Path) -> None:
+    from simulator import sysfs
+
+    sysfs.build(tmp_path / "sys", "npu1")
+    assert pci_device(sysfs.BDF, tmp_path) == 0x1502
+    assert pci_device("0000:00:00.0", tmp_path) is None
+
+
 @pytest.mark.parametrize("name", ["", "NPU", "RyzenAI-npu3", "RyzenAI-npu7", "NPU Medusa"])
 def test_a_device_of_another_name_is_refused(name: str) -> None:
     with pytest.raises(NpuUnavailableError, match=f"the device '{name}' is none of the NPUs"):
         target_of(name)
+
+
+def test_runs_are_cut_into_lists_that_the_watchdog_lets_end() -> None:
+    def lists(*seconds: float) -> list[int]:
+        return [len(part) for part in within_watchdog(seconds, lambda took: took)]
+
+    assert lists() == []
+    assert lists(*[0.01] * 1000) == [1000], "each command of 24 runs has its own time"
+    assert lists(0.9, 0.9, 0.2, 0.2) == [1, 1, 2]
+    assert lists(*[0.1] * 25) == [10, 10, 5]
+    assert lists(*[0.04] * 24, 0.9) == [25], "the last begins a command"

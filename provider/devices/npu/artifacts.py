@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import json
 import os
 import struct
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -106,8 +108,11 @@ class Artifact:
 
     @property
     def built(self) -> bool:
-        """Whether it is there."""
-        return self.pdi.is_file() and self.instructions.is_file()
+        """Whether all of it is there, as it was written."""
+        parts = [self.pdi, self.instructions]
+        if self.places.exists():
+            parts.append(self.places)
+        return all(map(is_whole, parts))
 
     def words(self, values: Mapping[str, int]) -> bytes:
         """The instructions for a call's values."""
@@ -176,10 +181,60 @@ def kernel_sources() -> bytes:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file so that nobody ever sees a half of it."""
+    """Write a file so that nobody ever takes a half of it for the whole."""
+    _replace(path, content)
+    seal(path)
+
+
+def seal(path: Path) -> None:
+    """Keep a hash of a file beside it, by which ``is_whole`` knows it."""
+    _replace(_seal(path), hashlib.sha256(path.read_bytes()).hexdigest().encode())
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a file is as it was sealed: a machine that stops may lose the end of one."""
+    try:
+        state, kept = path.stat(), _seal(path).read_bytes()
+    except FileNotFoundError:
+        return False
+    return kept == _digest(path, state.st_mtime_ns, state.st_size)
+
+
+def _seal(path: Path) -> Path:
+    return path.with_name(f"{path.name}.sha256")
+
+
+@functools.lru_cache(maxsize=4096)
+def _digest(path: Path, mtime_ns: int, size: int) -> bytes:
+    return hashlib.sha256(path.read_bytes()).hexdigest().encode()
+
+
+def _replace(path: Path, content: bytes) -> None:
     beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     beside.write_bytes(content)
     beside.replace(path)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Be the only one, of all processes, who makes a file, for as long as the block runs."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(f".{path.name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def build(made: Artifact) -> None:
+    """Make an artifact, if no other process has made it meanwhile.
+
+    Raises:
+        RuntimeError: a tool fails, with its last words.
+    """
+    with locked(made.pdi):
+        if not made.built:
+            made.compiler.build(made)
+            content.cache_clear()
+            _places.cache_clear()
 
 
 def kernel_name(made: Artifact) -> str:
@@ -207,7 +262,12 @@ def image(group: Sequence[Artifact], target: Target) -> Path:
     names = "\n".join(made.configuration for made in group)
     name = hashlib.sha256(names.encode()).hexdigest()[:_DIGITS]
     path = group[0].folder / "images" / f"{name}.xclbin"
-    if not path.is_file():
+    if is_whole(path):
+        return path
+    with locked(path):
+        if is_whole(path):
+            return path
         parts = [Part(kernel_name(made), made.pdi, buffers_of(made)) for made in group]
         build_image(parts, target, path)
+        seal(path)
     return path

@@ -17,6 +17,7 @@ from onnx_iron.provider.devices.npu.binding import Binding, Prepared
 from onnx_iron.provider.devices.npu.checks import check, is_checked
 from onnx_iron.provider.devices.npu.errors import ContextLostError, NpuError
 from onnx_iron.provider.devices.npu.host import HostStep
+from onnx_iron.provider.devices.npu.limits import within_watchdog, work_seconds
 from onnx_iron.provider.devices.npu.plan import Place, Plan, Segment, Work
 from onnx_iron.provider.devices.npu.uses import Uses
 from onnx_iron.provider.devices.npu.work import Run
@@ -372,12 +373,19 @@ class NpuProgram:
             for path in [image(group, self._device.target)]
             for made in group
         }
+
+        def path_of(run: Run) -> Path:
+            return paths[run.artifact.configuration]
+
+        def seconds(run: Run) -> float:
+            specs, target = self._plan.lowering.specs, self._device.target.name
+            return sum(work_seconds(work, specs, target) for work in run.work)
+
         return {
             number: [
-                (path, list(runs))
-                for path, runs in groupby(
-                    segment.runs, lambda run: paths[run.artifact.configuration]
-                )
+                (path, list(part))
+                for path, runs in groupby(segment.runs, path_of)
+                for part in within_watchdog(list(runs), seconds)
             ]
             for number, segment in enumerate(self._plan.segments)
             if segment.on_npu
