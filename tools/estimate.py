@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 DISPATCH_US = (45.0, 60.0)
 RUN_LIST_US = {1: 56.0, 8: 33.0}
 SWITCH_US = 39.0
+# A step of a run that is several, after the first: 3 to 18 published for such steps. Ours writes
+# some 15 words to each core, and waits for the step before.
+STEP_US = (3.0, 18.0)
 # Products in bfloat16 on all cores, arXiv 2512.13282.
 FLOPS = {"npu2": 14.7e12, "npu1": 3.1e12}
 # A DMA channel of a column moves 4 bytes a cycle, at the highest clocks in amdxdna's tables.
@@ -40,12 +43,15 @@ ASSUMPTIONS = (
     "middle is taken); published for Strix",
     f"  a run in a run list costs {RUN_LIST_US[1]:.0f} us if it is alone, {RUN_LIST_US[8]:.0f} us "
     "from eight on; published for Strix",
-    f"  a run of another design than the one before costs {SWITCH_US:.0f} us more",
+    f"  a run of another configuration than the one before costs {SWITCH_US:.0f} us more",
+    f"  a step in a run, after the first, costs {STEP_US[0]:.0f} to {STEP_US[1]:.0f} us (their "
+    "middle is taken); published",
     "  a run takes as long as its operations or its bytes, whichever is more: {flops:.1f} TFLOP/s "
     "on all cores (published for matrix products, arXiv 2512.13282, optimistic for all else), "
     "{bandwidth:.0f} GB/s (assumed), of them {channel:.1f} by one channel of a column at the most",
-    f"  a design's transfers move what they say, and each time that they are awaited costs "
-    f"{PHASE_US:.0f} us more; the steps of the host count nothing",
+    "  where a step's columns have unequal parts, it takes as long as if all had the largest, and "
+    f"each time that transfers are awaited costs {PHASE_US:.0f} us more; the steps of the host "
+    "count nothing",
 )
 
 
@@ -87,9 +93,10 @@ class Estimate:
     """A model's call.
 
     Attributes:
-        lines: by operator.
+        lines: by operator, or by the operators that are one step.
         host: steps that the host does, by operator.
-        switches: runs of another design than the one before.
+        switches: runs of another configuration than the one before.
+        steps: of the NPU, of which neighbours of one configuration are one run.
         run_lists: submissions where a subgraph goes out as a whole.
         each_us, list_us: the whole call, a dispatch a node, and a run list a subgraph.
     """
@@ -97,6 +104,7 @@ class Estimate:
     lines: dict[str, Line]
     host: dict[str, int]
     switches: int
+    steps: int
     run_lists: int
     each_us: float
     list_us: float
@@ -189,7 +197,7 @@ def estimate(plans: Sequence[Plan], flops: float, bandwidth: float) -> Estimate:
     lines: dict[str, Line] = {}
     host: dict[str, int] = {}
     seen: set[str] = set()
-    before, switches, run_lists, each_us, list_us = "", 0, 0, 0.0, 0.0
+    before, switches, steps, run_lists, each_us, list_us = "", 0, 0, 0, 0.0, 0.0
     for plan in plans:
         for segment in plan.segments:
             if not segment.on_npu:
@@ -197,20 +205,32 @@ def estimate(plans: Sequence[Plan], flops: float, bandwidth: float) -> Estimate:
                     host[work.step.op.name] = host.get(work.step.op.name, 0) + 1
                 continue
             run_lists += 1
-            for work in segment.work:
-                assert work.artifact is not None
-                line = cost(plan, work, flops, bandwidth)
-                line.designs = int(work.artifact.key not in seen)
-                seen.add(work.artifact.key)
-                switched = SWITCH_US if work.artifact.key != before else 0.0
-                line.switch_us = switched
-                line.dispatch_us = in_list_us(len(segment.work))
-                lines.setdefault(work.step.op.name, Line()).add(line)
-                switches += work.artifact.key != before
-                before = work.artifact.key
-                each_us += sum(DISPATCH_US) / 2 + switched + line.busy_us
-                list_us += line.dispatch_us + switched + line.busy_us
-    return Estimate(lines, host, switches, run_lists, each_us, list_us)
+            for run in segment.runs:
+                switched = SWITCH_US if run.artifact.configuration != before else 0.0
+                switches += run.artifact.configuration != before
+                before = run.artifact.configuration
+                for number, work in enumerate(run.work):
+                    assert work.artifact is not None
+                    line = cost(plan, work, flops, bandwidth)
+                    line.runs = int(number == 0)
+                    line.designs = int(work.artifact.key not in seen)
+                    seen.add(work.artifact.key)
+                    step_us = 0.0 if number == 0 else sum(STEP_US) / 2
+                    each_us += step_us + line.busy_us
+                    line.dispatch_us = step_us
+                    if number == 0:
+                        each_us += sum(DISPATCH_US) / 2 + switched
+                        line.switch_us = switched
+                        line.dispatch_us = in_list_us(len(segment.runs))
+                    list_us += line.dispatch_us + line.switch_us + line.busy_us
+                    lines.setdefault(operators(work), Line()).add(line)
+                steps += len(run.work)
+    return Estimate(lines, host, switches, steps, run_lists, each_us, list_us)
+
+
+def operators(work: Work) -> str:
+    """The operators that a step is, in order, each once."""
+    return "+".join(dict.fromkeys(part.op.name for part in work.parts))
 
 
 def in_list_us(runs: int) -> float:
@@ -220,26 +240,26 @@ def in_list_us(runs: int) -> float:
 
 
 def cost(plan: Plan, work: Work, flops: float, bandwidth: float) -> Line:
-    """A run's bytes and operations, and how long the array is busy with them."""
+    """A step's bytes and operations, and how long the array is busy with them."""
     from onnx_iron.kernels.designs.target import CORES
     from onnx_iron.operators import Op
 
     specs = plan.lowering.specs
-    output = specs[work.step.outputs[0]]
-    operator = work.step.op
-    assert isinstance(operator, Op)
-    shapes = {
-        taken.name: specs[name].shape
-        for taken, name in zip(operator.inputs, work.step.inputs, strict=False)
-        if name is not None
-    }
+    count = 0
+    for part in work.parts:
+        assert isinstance(part.op, Op)
+        shapes = {
+            taken.name: specs[name].shape
+            for taken, name in zip(part.op.inputs, part.inputs, strict=False)
+            if name is not None
+        }
+        count += part.op.flops(shapes, specs[part.outputs[0]].shape)
     assert work.artifact is not None
     design = work.artifact.design
     moved = traffic(design)
-    count = operator.flops(shapes, output.shape)
     all_cores = CORES * design.target.columns
     compute = count / (flops * len(design.columns) * design.rows / all_cores)
-    carried = max(moved.bytes / bandwidth, moved.busiest / CHANNEL[design.target])
+    carried = max(moved.slowest / bandwidth, moved.busiest / CHANNEL[design.target])
     waited = PHASE_US * (moved.phases - 1)
     busy = 1e6 * max(compute, carried) + waited
     line = Line(runs=1, bytes=moved.bytes, flops=count, busy_us=busy)
@@ -256,11 +276,13 @@ class Traffic:
 
     Attributes:
         bytes: between memory and the array.
+        slowest: how many they were if all columns moved as many as the one that moves most.
         busiest: of them those of the channel with the most.
         phases: how often transfers are awaited.
     """
 
     bytes: int
+    slowest: int
     busiest: int
     phases: int
 
@@ -271,20 +293,26 @@ def traffic(design: Design) -> Traffic:
     from onnx_iron.kernels.designs.schedule import schedule
 
     phases = schedule(design, design.possible_values())
+    broadcast = {stream.name for stream in design.streams if stream.broadcast}
     moved: Counter[tuple[int, str]] = Counter()
+    columns: Counter[int] = Counter()
     for phase in phases:
         for walk in phase:
             size = math.prod(walk.sizes) * design.buffer(walk.buffer).item_bytes
             moved[walk.column, walk.stream] += size
-    return Traffic(sum(moved.values()), max(moved.values(), default=0), len(phases))
+            columns[walk.column] += 0 if walk.stream in broadcast else size
+    total, most = sum(moved.values()), max(columns.values(), default=0)
+    shared = total - sum(columns.values())
+    slowest = shared + most * len(design.columns)
+    return Traffic(total, slowest, max(moved.values(), default=0), len(phases))
 
 
 def report(name: str, made: Estimate) -> str:
     """The table that a person reads."""
-    lines = [f"{name:18}{'runs':>6}{'designs':>9}{'KiB':>11}{'MFLOP':>10}{'array us':>11}"]
+    lines = [f"{name:32}{'runs':>6}{'designs':>9}{'KiB':>11}{'MFLOP':>10}{'array us':>11}"]
     for op, line in [*sorted(made.lines.items()), ("in all", made.total)]:
         lines.append(
-            f"  {op:16}{line.runs:6}{line.designs:9}{line.bytes / 1024:11.1f}"
+            f"  {op:30}{line.runs:6}{line.designs:9}{line.bytes / 1024:11.1f}"
             f"{line.flops / 1e6:10.2f}{line.busy_us:11.1f}"
         )
     if made.host:
@@ -292,8 +320,8 @@ def report(name: str, made: Estimate) -> str:
         lines.append(f"  on the host: {steps}")
     runs = made.total.runs
     lines += [
-        f"  design switches: {made.switches}",
-        f"  a dispatch a node:      {runs:5} submissions  {made.each_us / 1000:9.2f} ms",
+        f"  steps: {made.steps}, in {runs} runs; switches of configuration: {made.switches}",
+        f"  a dispatch a run:       {runs:5} submissions  {made.each_us / 1000:9.2f} ms",
         f"  a run list a subgraph:  {made.run_lists:5} submissions  {made.list_us / 1000:9.2f} ms",
     ]
     return "\n".join(lines)

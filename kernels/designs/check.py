@@ -72,6 +72,8 @@ def _structure(design: Design) -> str | None:
         )
     if not 1 <= design.rows <= CORES:
         return f"{design.rows} cores in a column, which has {CORES}"
+    if design.told and design.rows > 1:
+        return f"{design.rows} cores in a column are told their numbers, which only one can be"
     loops = len(design.columns[0])
     for stream in design.streams:
         whole = design.parts(stream) * stream.bytes
@@ -117,6 +119,9 @@ def _structure(design: Design) -> str | None:
             return f"{ways} streams of a memory tile, which has {MEMORY_CHANNELS} channels"
     for call in design.calls:
         for argument in call.arguments:
+            bounded = isinstance(argument, Index) and (argument.low or argument.high)
+            if design.told and (bounded or isinstance(argument, float)):
+                return f"{call.kernel} is told a number with a bound, or one that is no integer"
             if isinstance(argument, Index) and any(
                 any(a.loops[call.level :]) or a.values for a in argument.affines()
             ):

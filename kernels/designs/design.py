@@ -152,8 +152,9 @@ class Stream:
             of the column of the row's number, or where all share them, by the first column's.
         shared: all cores of a column get the same tile.
         source: of an outgoing stream, the incoming one whose tiles it passes on, with no core.
-        chunk, room: of a stream whose size may be another in the next run: it comes in chunks of so
-            many elements, which the core puts into a place for as many as fit there; 0: no such.
+        chunk, room, put: of a stream whose size may be another in the next run: it comes in chunks
+            of so many elements, which a kernel puts into a place for as many as fit there, given
+            the chunk, the place and where in it; 0: no such.
     """
 
     name: str
@@ -169,6 +170,7 @@ class Stream:
     shared: bool = False
     chunk: int = 0
     room: int = 0
+    put: str = ""
 
     @property
     def bytes(self) -> int:

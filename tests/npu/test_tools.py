@@ -87,8 +87,9 @@ def test_a_model_that_is_not_there(tmp_path: Path, capsys: Any) -> None:
 def test_estimate_counts_and_predicts(conv: Path, capsys: Any) -> None:
     assert main(["estimate", str(conv / "decode.onnx"), "--target", "npu2"]) == 0
     text = capsys.readouterr().out
-    # 9 runs, all but the repeated products of another design than the run before.
-    assert "a dispatch a node:          9 submissions" in text
+    # The filter between two runs of the steps that share a configuration.
+    assert "steps: 4, in 3 runs; switches of configuration: 3" in text
+    assert "a dispatch a run:           3 submissions" in text
     assert "a run list a subgraph:      1 submissions" in text
     assert "Nothing here was measured on an NPU" in text
     assert "50 GB/s (assumed)" in text
@@ -100,13 +101,15 @@ def test_estimated_times_are_what_the_costs_add_up_to(conv: Path) -> None:
     plans = plans_of(conv / "decode.onnx", Target.NPU2, COMPILER)
     made = estimate.estimate(plans, 14.7e12, 50e9)
     total = made.total
-    assert total.runs == 9
-    assert total.designs == 5
-    assert made.each_us == pytest.approx(9 * 52.5 + made.switches * 39 + total.busy_us)
-    assert made.list_us == pytest.approx(9 * 33 + made.switches * 39 + total.busy_us)
-    products = made.lines["GEMV"]
-    assert products.flops == 4 * 2 * 128 * 128
-    assert products.bytes == 4 * 2 * (128 * 128 + 128 + 128)
+    assert (total.runs, made.steps, made.switches) == (3, 4, 3)
+    assert total.designs == 4
+    within = total.busy_us + 3 * 39 + 10.5  # one step after another in a run
+    assert made.each_us == pytest.approx(3 * 52.5 + within)
+    assert made.list_us == pytest.approx(3 * estimate.in_list_us(3) + within)
+    products = made.lines["RMSNorm+GEMV"]
+    assert products.flops > 3 * 2 * 128 * 128
+    # Three weights, the operand and the norm's weight, which fill a chunk, and the results.
+    assert products.bytes == 2 * (3 * 128 * 128 + 256 + 3 * 128)
 
 
 def test_an_estimate_for_machines_adds_up(conv: Path, capsys: Any) -> None:

@@ -65,7 +65,7 @@ def compile_for_npu(
 def assigned(plan: Plan) -> dict[str, tuple[str, str]]:
     """Where each node runs: on the NPU where all its steps do."""
     nodes: dict[str, tuple[str, str]] = {}
-    for work, step in ((work, step) for work in plan.work for step in work.parts):
+    for work, step in ((item, part) for item in plan.work for part in item.parts):
         name = step.name
         if work.on_npu:
             nodes.setdefault(name, ("npu", ""))

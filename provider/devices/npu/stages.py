@@ -168,10 +168,10 @@ def fused(subgraph: Subgraph) -> Iterator[Fused]:
     widest = max(max(finder.spec(str(step.inputs[0])).shape) for step in products)
     for step in reversed(subgraph.steps):
         made = None if id(step) in taken else _alone(finder, step)
-        if made is not None and finder.size(made.sources[0]) <= widest:
-            if finder.may_wait(made):
-                taken.update(map(id, made.parts))
-                yield made
+        if made is None or finder.size(made.sources[0]) > widest or not finder.may_wait(made):
+            continue
+        taken.update(map(id, made.parts))
+        yield made
 
 
 def _product(finder: _Finder, step: KernelCall) -> Fused:
