@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
+import iron_stub
 import pytest
-from design_cases import design_of
+from design_cases import design_of, numbers, ulps, whole_design
 
-from onnx_iron.kernels.designs import Design, Target
+from onnx_iron.kernels.designs import Design, Refusal, Target
+from onnx_iron.kernels.designs.check import checked
+from onnx_iron.kernels.designs.interpreter import evaluate
+from onnx_iron.kernels.designs.lowering import lower
 from onnx_iron.kernels.designs.schedule import Descriptor, schedule
 from onnx_iron.kernels.designs.target import shim_pattern
 from onnx_iron.operators.gemm import GEMM
@@ -70,3 +77,38 @@ def test_a_gemm_takes_every_core_and_reads_a_tile_once_for_a_row_or_a_column(
     assert b.shared
     if m >= 256:
         assert y.size == 64 * 64
+
+
+@pytest.mark.parametrize("release", iron_stub.RELEASES)
+def test_cores_of_a_column_get_their_parts_of_a_tile_and_give_them_joined(release: str) -> None:
+    design = whole_design()
+    (call,) = design.calls
+    x, y = (dataclasses.replace(stream, size=stream.size // 4) for stream in design.streams)
+    parted = dataclasses.replace(
+        design,
+        rows=4,
+        streams=(x, y),
+        calls=(dataclasses.replace(call, arguments=("x", "y", x.size)),),
+    )
+    assert checked(parted) == parted
+    inputs = {"x": numbers(1, 8, 2048)}
+    assert ulps(evaluate(parted, inputs)["y"], evaluate(design, inputs)["y"]) == 0
+    with iron_stub.installed(release) as iron:
+        lower(parted, {})
+    assert {at for _, at, _ in iron.calls} == {(c, r) for c in range(8) for r in range(2, 6)}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"rows": 5}, "5 cores in a column, which has 4"),
+        ({"rows": 4}, "4096 bytes fill a tile x of 16384 bytes"),
+        ({"rows": 4, "told": True}, "4 cores in a column are told their numbers"),
+    ],
+)
+def test_rows_of_cores_that_are_not_there_are_refused(
+    change: Mapping[str, Any], reason: str
+) -> None:
+    refusal = checked(dataclasses.replace(whole_design(), **change))
+    assert isinstance(refusal, Refusal)
+    assert reason in refusal.reason
