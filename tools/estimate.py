@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import functools
+import json
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +16,7 @@ from onnx_iron.tools.build_kernels import TARGETS
 from onnx_iron.tools.options import Subparsers
 
 if TYPE_CHECKING:
+    from onnx_iron.kernels.designs import Design
     from onnx_iron.provider.devices.npu.work import Plan, Work
 
 # Microseconds on Strix, as others published them in the repositories of mlir-aie (a run of its own)
@@ -20,8 +24,16 @@ if TYPE_CHECKING:
 DISPATCH_US = (45.0, 60.0)
 RUN_LIST_US = {1: 56.0, 8: 33.0}
 SWITCH_US = 39.0
-# Products in bfloat16 on XDNA 2, arXiv 2512.13282. XDNA has half the columns and half the lanes.
-FLOPS = {"npu2": 14.7e12, "npu1": 14.7e12 / 4}
+# A step of a run that is several, after the first: 3 to 18 published for such steps. Ours writes
+# some 15 words to each core, and waits for the step before.
+STEP_US = (3.0, 18.0)
+# Products in bfloat16 on all cores, arXiv 2512.13282.
+FLOPS = {"npu2": 14.7e12, "npu1": 3.1e12}
+# A DMA channel of a column moves 4 bytes a cycle, at the highest clocks in amdxdna's tables.
+CHANNEL = {"npu2": 4 * 1.8e9, "npu1": 4 * 1.6e9}
+# Until the next transfers begin when a phase's are awaited. The least of what others measured for a
+# step of a fused run, 3 to 18.
+PHASE_US = 3.0
 # Bytes a second between memory and the array. No source: a share of LPDDR5X's 120e9.
 BANDWIDTH = 50e9
 
@@ -31,22 +43,37 @@ ASSUMPTIONS = (
     "middle is taken); published for Strix",
     f"  a run in a run list costs {RUN_LIST_US[1]:.0f} us if it is alone, {RUN_LIST_US[8]:.0f} us "
     "from eight on; published for Strix",
-    f"  a run of another design than the one before costs {SWITCH_US:.0f} us more",
+    f"  a run of another configuration than the one before costs {SWITCH_US:.0f} us more",
+    f"  a step in a run, after the first, costs {STEP_US[0]:.0f} to {STEP_US[1]:.0f} us (their "
+    "middle is taken); published",
     "  a run takes as long as its operations or its bytes, whichever is more: {flops:.1f} TFLOP/s "
-    "(published for matrix products, optimistic for all else), {bandwidth:.0f} GB/s (assumed)",
-    "  each operand moves once; the steps of the host count nothing",
+    "on all cores (published for matrix products, arXiv 2512.13282, optimistic for all else), "
+    "{bandwidth:.0f} GB/s (assumed), of them {channel:.1f} by one channel of a column at the most",
+    "  where a step's columns have unequal parts, it takes as long as if all had the largest, and "
+    f"each time that transfers are awaited costs {PHASE_US:.0f} us more; the steps of the host "
+    "count nothing",
 )
 
 
 @dataclass
 class Line:
-    """An operator's runs in a call, added up."""
+    """An operator's runs in a call, added up.
+
+    Attributes:
+        busy_us: how long the array is busy: ``dma_us`` where it waits for its transfers, and
+            ``compute_us`` where they wait for it.
+        dispatch_us, switch_us: what their list and the changes of design cost beside.
+    """
 
     runs: int = 0
     designs: int = 0
     bytes: int = 0
     flops: int = 0
     busy_us: float = 0.0
+    dispatch_us: float = 0.0
+    switch_us: float = 0.0
+    dma_us: float = 0.0
+    compute_us: float = 0.0
 
     def add(self, other: Line) -> None:
         """Add another's."""
@@ -55,6 +82,10 @@ class Line:
         self.bytes += other.bytes
         self.flops += other.flops
         self.busy_us += other.busy_us
+        self.dispatch_us += other.dispatch_us
+        self.switch_us += other.switch_us
+        self.dma_us += other.dma_us
+        self.compute_us += other.compute_us
 
 
 @dataclass
@@ -62,9 +93,10 @@ class Estimate:
     """A model's call.
 
     Attributes:
-        lines: by operator.
+        lines: by operator, or by the operators that are one step.
         host: steps that the host does, by operator.
-        switches: runs of another design than the one before.
+        switches: runs of another configuration than the one before.
+        steps: of the NPU, of which neighbours of one configuration are one run.
         run_lists: submissions where a subgraph goes out as a whole.
         each_us, list_us: the whole call, a dispatch a node, and a run list a subgraph.
     """
@@ -72,6 +104,7 @@ class Estimate:
     lines: dict[str, Line]
     host: dict[str, int]
     switches: int
+    steps: int
     run_lists: int
     each_us: float
     list_us: float
@@ -105,6 +138,13 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         metavar="GB/s",
         help=f"between memory and the array (default: {BANDWIDTH / 1e9:.0f})",
     )
+    parser.add_argument("--json", action="store_true", help="print it for machines")
+    parser.add_argument(
+        "--plot",
+        type=Path,
+        metavar="FILE.png",
+        help="draw where a call's time goes (needs matplotlib: pip install 'onnx-iron[plot]')",
+    )
     parser.set_defaults(run=run)
 
 
@@ -124,20 +164,32 @@ def run(arguments: argparse.Namespace) -> None:
 
     Raises:
         ValueError: the model has nothing for an NPU.
+        ModuleNotFoundError: a picture is asked for, and matplotlib is not installed.
     """
+    if arguments.plot is not None:
+        from onnx_iron.tools.estimate_picture import draw
     from onnx_iron.kernels.designs import Target
     from onnx_iron.provider.devices.npu.build import plans_of
     from onnx_iron.provider.devices.npu.toolchain import design_compiler
     from onnx_iron.provider.opening import model_files
 
     target = arguments.target
+    made: dict[str, Estimate] = {}
     for path in model_files(arguments.model).values():
         plans = plans_of(path, Target(target), design_compiler())
         if not plans:
             raise ValueError(f"{path} has no subgraph of known shapes that the provider takes")
-        print(report(path.name, estimate(plans, FLOPS[target], arguments.bandwidth)))
-    for line in ASSUMPTIONS:
-        print(line.format(flops=FLOPS[target] / 1e12, bandwidth=arguments.bandwidth / 1e9))
+        made[path.name] = estimate(plans, FLOPS[target], arguments.bandwidth)
+    rates = {"flops": FLOPS[target] / 1e12, "bandwidth": arguments.bandwidth / 1e9}
+    rates["channel"] = CHANNEL[target] / 1e9
+    assumed = [line.format(**rates) for line in ASSUMPTIONS]
+    if arguments.json:
+        calls = {name: asdict(one) | {"total": asdict(one.total)} for name, one in made.items()}
+        print(json.dumps({"target": target, "assumed": assumed, "calls": calls}, indent=2))
+    else:
+        print("\n".join([*(report(name, one) for name, one in made.items()), *assumed]))
+    if arguments.plot is not None:
+        draw(made, target, arguments.plot)
 
 
 def estimate(plans: Sequence[Plan], flops: float, bandwidth: float) -> Estimate:
@@ -145,7 +197,7 @@ def estimate(plans: Sequence[Plan], flops: float, bandwidth: float) -> Estimate:
     lines: dict[str, Line] = {}
     host: dict[str, int] = {}
     seen: set[str] = set()
-    before, switches, run_lists, each_us, list_us = "", 0, 0, 0.0, 0.0
+    before, switches, steps, run_lists, each_us, list_us = "", 0, 0, 0, 0.0, 0.0
     for plan in plans:
         for segment in plan.segments:
             if not segment.on_npu:
@@ -153,18 +205,32 @@ def estimate(plans: Sequence[Plan], flops: float, bandwidth: float) -> Estimate:
                     host[work.step.op.name] = host.get(work.step.op.name, 0) + 1
                 continue
             run_lists += 1
-            for work in segment.work:
-                assert work.artifact is not None
-                line = cost(plan, work, flops, bandwidth)
-                line.designs = int(work.artifact.key not in seen)
-                seen.add(work.artifact.key)
-                lines.setdefault(work.step.op.name, Line()).add(line)
-                switched = SWITCH_US if work.artifact.key != before else 0.0
-                switches += work.artifact.key != before
-                before = work.artifact.key
-                each_us += sum(DISPATCH_US) / 2 + switched + line.busy_us
-                list_us += in_list_us(len(segment.work)) + switched + line.busy_us
-    return Estimate(lines, host, switches, run_lists, each_us, list_us)
+            for run in segment.runs:
+                switched = SWITCH_US if run.artifact.configuration != before else 0.0
+                switches += run.artifact.configuration != before
+                before = run.artifact.configuration
+                for number, work in enumerate(run.work):
+                    assert work.artifact is not None
+                    line = cost(plan, work, flops, bandwidth)
+                    line.runs = int(number == 0)
+                    line.designs = int(work.artifact.key not in seen)
+                    seen.add(work.artifact.key)
+                    step_us = 0.0 if number == 0 else sum(STEP_US) / 2
+                    each_us += step_us + line.busy_us
+                    line.dispatch_us = step_us
+                    if number == 0:
+                        each_us += sum(DISPATCH_US) / 2 + switched
+                        line.switch_us = switched
+                        line.dispatch_us = in_list_us(len(segment.runs))
+                    list_us += line.dispatch_us + line.switch_us + line.busy_us
+                    lines.setdefault(operators(work), Line()).add(line)
+                steps += len(run.work)
+    return Estimate(lines, host, switches, steps, run_lists, each_us, list_us)
+
+
+def operators(work: Work) -> str:
+    """The operators that a step is, in order, each once."""
+    return "+".join(dict.fromkeys(part.op.name for part in work.parts))
 
 
 def in_list_us(runs: int) -> float:
@@ -174,33 +240,79 @@ def in_list_us(runs: int) -> float:
 
 
 def cost(plan: Plan, work: Work, flops: float, bandwidth: float) -> Line:
-    """A run's bytes and operations, and how long the array is busy with them."""
+    """A step's bytes and operations, and how long the array is busy with them."""
+    from onnx_iron.kernels.designs.target import CORES
     from onnx_iron.operators import Op
 
     specs = plan.lowering.specs
-    output = specs[work.step.outputs[0]]
-    operator = work.step.op
-    assert isinstance(operator, Op)
-    shapes = {
-        taken.name: specs[name].shape
-        for taken, name in zip(operator.inputs, work.step.inputs, strict=False)
-        if name is not None
-    }
-    elements = operator.elements_moved(shapes, output.shape)
-    moved = sum(specs[name].bytes for name in work.operands)
-    if elements is not None:
-        moved = elements * output.dtype.itemsize
-    count = operator.flops(shapes, output.shape)
-    busy = max(count / flops, moved / bandwidth)
-    return Line(runs=1, bytes=moved, flops=count, busy_us=1e6 * busy)
+    count = 0
+    for part in work.parts:
+        assert isinstance(part.op, Op)
+        shapes = {
+            taken.name: specs[name].shape
+            for taken, name in zip(part.op.inputs, part.inputs, strict=False)
+            if name is not None
+        }
+        count += part.op.flops(shapes, specs[part.outputs[0]].shape)
+    assert work.artifact is not None
+    design = work.artifact.design
+    moved = traffic(design)
+    all_cores = CORES * design.target.columns
+    compute = count / (flops * len(design.columns) * design.rows / all_cores)
+    carried = max(moved.slowest / bandwidth, moved.busiest / CHANNEL[design.target])
+    waited = PHASE_US * (moved.phases - 1)
+    busy = 1e6 * max(compute, carried) + waited
+    line = Line(runs=1, bytes=moved.bytes, flops=count, busy_us=busy)
+    if compute > carried:
+        line.compute_us, line.dma_us = 1e6 * compute, waited
+    else:
+        line.dma_us = busy
+    return line
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What a run of a design moves.
+
+    Attributes:
+        bytes: between memory and the array.
+        slowest: how many they were if all columns moved as many as the one that moves most.
+        busiest: of them those of the channel with the most.
+        phases: how often transfers are awaited.
+    """
+
+    bytes: int
+    slowest: int
+    busiest: int
+    phases: int
+
+
+@functools.lru_cache(maxsize=1024)
+def traffic(design: Design) -> Traffic:
+    """Count a design's transfers."""
+    from onnx_iron.kernels.designs.schedule import schedule
+
+    phases = schedule(design, design.possible_values())
+    broadcast = {stream.name for stream in design.streams if stream.broadcast}
+    moved: Counter[tuple[int, str]] = Counter()
+    columns: Counter[int] = Counter()
+    for phase in phases:
+        for walk in phase:
+            size = math.prod(walk.sizes) * design.buffer(walk.buffer).item_bytes
+            moved[walk.column, walk.stream] += size
+            columns[walk.column] += 0 if walk.stream in broadcast else size
+    total, most = sum(moved.values()), max(columns.values(), default=0)
+    shared = total - sum(columns.values())
+    slowest = shared + most * len(design.columns)
+    return Traffic(total, slowest, max(moved.values(), default=0), len(phases))
 
 
 def report(name: str, made: Estimate) -> str:
     """The table that a person reads."""
-    lines = [f"{name:18}{'runs':>6}{'designs':>9}{'KiB':>11}{'MFLOP':>10}{'array us':>11}"]
+    lines = [f"{name:32}{'runs':>6}{'designs':>9}{'KiB':>11}{'MFLOP':>10}{'array us':>11}"]
     for op, line in [*sorted(made.lines.items()), ("in all", made.total)]:
         lines.append(
-            f"  {op:16}{line.runs:6}{line.designs:9}{line.bytes / 1024:11.1f}"
+            f"  {op:30}{line.runs:6}{line.designs:9}{line.bytes / 1024:11.1f}"
             f"{line.flops / 1e6:10.2f}{line.busy_us:11.1f}"
         )
     if made.host:
@@ -208,8 +320,8 @@ def report(name: str, made: Estimate) -> str:
         lines.append(f"  on the host: {steps}")
     runs = made.total.runs
     lines += [
-        f"  design switches: {made.switches}",
-        f"  a dispatch a node:      {runs:5} submissions  {made.each_us / 1000:9.2f} ms",
+        f"  steps: {made.steps}, in {runs} runs; switches of configuration: {made.switches}",
+        f"  a dispatch a run:       {runs:5} submissions  {made.each_us / 1000:9.2f} ms",
         f"  a run list a subgraph:  {made.run_lists:5} submissions  {made.list_us / 1000:9.2f} ms",
     ]
     return "\n".join(lines)

@@ -27,6 +27,7 @@ from onnx_iron.tools import (
 _EXTRAS = {
     **dict.fromkeys(("gguf", "jinja2", "rich", "safetensors", "tokenizers"), "demo"),
     **dict.fromkeys(("hypothesis", "pytest", "scipy"), "conformance"),
+    "matplotlib": "plot",
 }
 _INTERRUPTED = 130
 # In the order in which they are listed.
@@ -57,11 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except ModuleNotFoundError as error:
-        if error.name not in _EXTRAS:
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRAS:
             raise
         return _failed(
-            f"this command needs the package {error.name}; pip install "
-            f"'onnx-iron[{_EXTRAS[error.name]}]'",
+            f"this command needs the package {package}; pip install "
+            f"'onnx-iron[{_EXTRAS[package]}]'",
             parsed.debug,
         )
     except (ValueError, OSError, RuntimeError, MemoryError) as error:

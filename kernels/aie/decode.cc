@@ -13,8 +13,9 @@
 namespace onnx_iron::aie_kernels {
 namespace {
 
-constexpr int32_t kBlock = 16;
-constexpr int32_t kTile = 1024;
+constexpr int32_t kBlock = 8;
+constexpr int32_t kTile = 512;
+constexpr int32_t kChunk = 256;
 
 // As kernels/designs/decode.py numbers them.
 enum Prologue : int32_t { kNone, kNorm, kGate, kMul, kRope, kRopePairs };
@@ -31,13 +32,20 @@ using namespace onnx_iron::aie_kernels;
 
 extern "C" {
 
-// x is `rows` rows of n, then a weight of n, a second such array, or angles of n.
-void decode_start_bf16(bfloat16* x, int32_t prologue, int32_t rows, int32_t n, float number) {
+// A chunk of the operands, to their place from `first` on.
+void decode_put_bf16(const bfloat16* chunk, bfloat16* x, int32_t first) {
+  for_vectors(kChunk,
+              [&](int32_t i) { aie::store_v(x + first + i, aie::load_v<kLanes>(chunk + i)); });
+}
+
+// x is `rows` rows of n, then a weight of n, a second such array, or angles of n. `number` is the
+// norm's epsilon by its bits: a core is told words.
+void decode_start_bf16(bfloat16* x, int32_t prologue, int32_t rows, int32_t n, int32_t number) {
   const NearestEven rounding;
   const bfloat16* other = x + rows * n;
   switch (prologue) {
     case kNorm:
-      normalise_weighted(x, other, x, rows, n, number);
+      normalise_weighted(x, other, x, rows, n, __builtin_bit_cast(float, number));
       break;
     case kGate:
       for_vectors(rows * n, [&](int32_t i) {
@@ -103,6 +111,7 @@ void decode_finish_bf16(const float* sums, const bfloat16* x, bfloat16* y, int32
 }
 }
 
+ONNX_IRON_KERNEL(decode_put_bf16)
 ONNX_IRON_KERNEL(decode_start_bf16)
 ONNX_IRON_KERNEL(decode_clear_bf16)
 ONNX_IRON_KERNEL(decode_tile_bf16)

@@ -13,23 +13,58 @@ namespace {
 
 using Product = aie::mmul<4, 8, 8, bfloat16, bfloat16>;
 
-// block_of_b(row, column) loads the block of b that stands there, by rows of k.
+// Blocks of the result at once, so that one's sum is in flight while another's is added to, and
+// what is loaded serves several. block_of_b(row, column) loads the block of b that stands there, by
+// rows of k.
+template <int32_t Rows, int32_t Columns, typename BlockOfB>
+void accumulate_blocks(const bfloat16* a, float* sums, int32_t i, int32_t j, int32_t across,
+                       int32_t depth, BlockOfB&& block_of_b) {
+  Product::accum_type sum[Rows][Columns];
+  const auto place = [&](int32_t r, int32_t c) {
+    return sums + ((i + r) * across + j + c) * Product::size_C;
+  };
+  for (int32_t r = 0; r < Rows; ++r) {
+    for (int32_t c = 0; c < Columns; ++c) {
+      sum[r][c] = Product::accum_type(aie::load_v<Product::size_C>(place(r, c)));
+    }
+  }
+  for (int32_t l = 0; l < depth; ++l) {
+    aie::vector<bfloat16, Product::size_B> b[Columns];
+    for (int32_t c = 0; c < Columns; ++c) b[c] = block_of_b(l, j + c);
+    for (int32_t r = 0; r < Rows; ++r) {
+      const auto left = aie::load_v<Product::size_A>(a + ((i + r) * depth + l) * Product::size_A);
+      for (int32_t c = 0; c < Columns; ++c) {
+        Product product{sum[r][c]};
+        product.mac(left, b[c]);
+        sum[r][c] = product.to_accum();
+      }
+    }
+  }
+  for (int32_t r = 0; r < Rows; ++r) {
+    for (int32_t c = 0; c < Columns; ++c) {
+      aie::store_v(place(r, c), sum[r][c].template to_vector<float>());
+    }
+  }
+}
+
+template <int32_t Rows, typename BlockOfB>
+void accumulate_rows(const bfloat16* a, float* sums, int32_t i, int32_t across, int32_t depth,
+                     BlockOfB&& block_of_b) {
+  int32_t j = 0;
+  for (; j + 2 <= across; j += 2) {
+    accumulate_blocks<Rows, 2>(a, sums, i, j, across, depth, block_of_b);
+  }
+  if (j < across) accumulate_blocks<Rows, 1>(a, sums, i, j, across, depth, block_of_b);
+}
+
 template <typename BlockOfB>
 void accumulate(const bfloat16* a, float* sums, int32_t m, int32_t n, int32_t k,
                 BlockOfB&& block_of_b) {
   const NearestEven rounding;
-  const int32_t depth = k / 8, across = n / 8;
-  for (int32_t i = 0; i < m / 4; ++i) {
-    for (int32_t j = 0; j < across; ++j) {
-      float* place = sums + (i * across + j) * Product::size_C;
-      Product product{Product::accum_type(aie::load_v<Product::size_C>(place))};
-      for (int32_t l = 0; l < depth; ++l) {
-        product.mac(aie::load_v<Product::size_A>(a + (i * depth + l) * Product::size_A),
-                    block_of_b(l, j));
-      }
-      aie::store_v(place, product.to_accum().to_vector<float>());
-    }
-  }
+  const int32_t down = m / 4, depth = k / 8, across = n / 8;
+  int32_t i = 0;
+  for (; i + 2 <= down; i += 2) accumulate_rows<2>(a, sums, i, across, depth, block_of_b);
+  if (i < down) accumulate_rows<1>(a, sums, i, across, depth, block_of_b);
 }
 
 template <typename F>

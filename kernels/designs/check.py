@@ -6,6 +6,8 @@ from onnx_iron.kernels.designs.design import Design, Direction, Index, Refusal, 
 from onnx_iron.kernels.designs.target import (
     CHANNELS,
     CORE_BYTES,
+    CORES,
+    MEMORY_CHANNELS,
     MEMORY_TILE_BYTES,
     STACK_BYTES,
     WORD,
@@ -33,12 +35,16 @@ def core_bytes(design: Design) -> int:
 
 def memory_tile_bytes(design: Design) -> int:
     """What a column's memory tile holds."""
-    return sum(_aligned(_tile_bytes(s)) * s.depth for s in design.streams if passes_memory_tile(s))
+    return sum(
+        _aligned(design.parts(s) * _tile_bytes(s)) * s.depth
+        for s in design.streams
+        if passes_memory_tile(design, s)
+    )
 
 
-def passes_memory_tile(stream: Stream) -> bool:
+def passes_memory_tile(design: Design, stream: Stream) -> bool:
     """Whether its tiles stop in a memory tile: to be read in another order, or by several."""
-    return bool(stream.arrange or stream.broadcast or stream.source)
+    return bool(stream.arrange or stream.broadcast or stream.source or design.rows > 1)
 
 
 def _aligned(size: int) -> int:
@@ -64,12 +70,17 @@ def _structure(design: Design) -> str | None:
         return (
             f"{len(design.columns)} columns, of which {design.target} has {design.target.columns}"
         )
+    if not 1 <= design.rows <= CORES:
+        return f"{design.rows} cores in a column, which has {CORES}"
+    if design.told and design.rows > 1:
+        return f"{design.rows} cores in a column are told their numbers, which only one can be"
     loops = len(design.columns[0])
     for stream in design.streams:
+        whole = design.parts(stream) * stream.bytes
         filled = sum(t.size * design.buffer(t.buffer).item_bytes for t in stream.transfers)
         runs = any(all(trips[: stream.level]) for trips in design.columns)
-        if filled != stream.bytes and (runs or stream.transfers):
-            return f"{filled} bytes fill a tile {stream.name} of {stream.bytes} bytes"
+        if filled != whole and (runs or stream.transfers):
+            return f"{filled} bytes fill a tile {stream.name} of {whole} bytes"
         if stream.chunk and (stream.size % stream.chunk or stream.size > stream.room):
             return (
                 f"stream {stream.name} of {stream.size} elements comes in chunks of {stream.chunk}"
@@ -77,10 +88,21 @@ def _structure(design: Design) -> str | None:
             )
         if stream.level > loops:
             return f"stream {stream.name} follows {stream.level} loops of {loops}"
+        if whole > stream.bytes and stream.direction is Direction.IN and stream.arrange:
+            (size, stride), parts = stream.arrange[0], design.parts(stream)
+            if size % parts or size // parts * stride != stream.size:
+                return f"stream {stream.name} is arranged across the parts of several cores"
         affines = [a for t in stream.transfers for term in t.terms for a in term.index.affines()]
         if any(any(a.loops[stream.level :]) for a in affines):
             return f"stream {stream.name} depends on a loop inside its level {stream.level}"
+        if stream.shared and stream.direction is Direction.OUT:
+            return f"stream {stream.name} comes from cores that share it"
+        if any(a.row for a in affines) and (stream.shared or not stream.broadcast):
+            return f"stream {stream.name} depends on the row of cores, of which each has a part"
         if stream.broadcast:
+            if not stream.shared and design.rows > len(design.columns):
+                shims = len(design.columns)
+                return f"stream {stream.name} goes to {design.rows} rows of cores by {shims} shims"
             if any(a.column for a in affines):
                 return f"stream {stream.name} is the same for all columns and depends on the column"
             if len({trips[: stream.level] for trips in design.columns}) > 1:
@@ -89,8 +111,17 @@ def _structure(design: Design) -> str | None:
         count = sum(s.direction is direction for s in design.streams)
         if count > CHANNELS:
             return f"{count} streams {direction}, for which a core has {CHANNELS} DMA channels"
+    for ways in (
+        sum(1 if s.direction is Direction.IN else design.parts(s) for s in design.streams),
+        sum(design.parts(s) if s.direction is Direction.IN else 1 for s in design.streams),
+    ):
+        if design.rows > 1 and ways > MEMORY_CHANNELS:
+            return f"{ways} streams of a memory tile, which has {MEMORY_CHANNELS} channels"
     for call in design.calls:
         for argument in call.arguments:
+            bounded = isinstance(argument, Index) and (argument.low or argument.high)
+            if design.told and (bounded or isinstance(argument, float)):
+                return f"{call.kernel} is told a number with a bound, or one that is no integer"
             if isinstance(argument, Index) and any(
                 any(a.loops[call.level :]) or a.values for a in argument.affines()
             ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import replace
 
-from onnx_iron.kernels.designs.design import Argument, Design, Index
+from onnx_iron.kernels.designs.design import Argument, Call, Design, Index
 from onnx_iron.kernels.designs.interpreter import encode
 
 
@@ -26,14 +26,12 @@ def configuration(design: Design) -> bytes:
         in_place=(),
         idle=None,
     )
-    rooms = struct.pack(f"<{len(design.streams)}q", *(stream.room for stream in design.streams))
+    rooms = struct.pack(f"<{len(design.streams)}q", *(s.room for s in design.streams))
     return encode(blank) + rooms
 
 
 def _blank(argument: Argument) -> Argument:
-    if isinstance(argument, str):
-        return argument
-    return 0.0 if isinstance(argument, float) else 0
+    return argument if isinstance(argument, str) else 0
 
 
 def numbers(design: Design, column: int) -> list[int]:
@@ -49,8 +47,15 @@ def numbers(design: Design, column: int) -> list[int]:
                 case Index(of=of):
                     loops = (*of.loops, *(0,) * call.level)[: call.level]
                     told += [of.constant + of.column * column, *loops]
-                case float():
-                    told.append(struct.unpack("<i", struct.pack("<f", argument))[0])
                 case int():
                     told.append(argument)
     return told
+
+
+def words_of(call: Call) -> int:
+    """How many of them are a call's."""
+    return sum(
+        1 + (call.level if isinstance(argument, Index) else 0)
+        for argument in call.arguments
+        if not isinstance(argument, str)
+    )

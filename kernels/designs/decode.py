@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+import numpy as np
+
 from onnx_iron.kernels.designs.check import checked
 from onnx_iron.kernels.designs.design import (
     Affine,
@@ -30,10 +32,10 @@ from onnx_iron.kernels.designs.design import (
 from onnx_iron.kernels.designs.target import Target
 from onnx_iron.kernels.designs.tiling import Split
 
-BLOCK = 16  # elements of a result, which a core makes at once
+BLOCK = 8  # elements of a result, which a core makes at once
 _STEP = 64  # what K is a multiple of, so that a block of rows is a number of tiles
 _TILE = BLOCK * _STEP  # elements of the weight
-_DEPTH = 4  # of these tiles in a core's memory
+_DEPTH = 8  # of these tiles in a core's memory
 _CHUNK = 256  # elements of the operands, which arrive at a time
 _ROOM = 24 * 1024  # elements that all operands have together
 _ALIGNED = 32  # elements that each operand is a multiple of
@@ -136,6 +138,7 @@ def _design(stage: Stage, taken: Sequence[Port], target: Target) -> Design:
                 broadcast=True,
                 chunk=_CHUNK,
                 room=_ROOM,
+                put="decode_put_bf16",
             ),
             Stream("weight", Direction.IN, 2, "bfloat16", _TILE, weight, depth=_DEPTH),
             Stream(
@@ -152,7 +155,7 @@ def _design(stage: Stage, taken: Sequence[Port], target: Target) -> Design:
             Call(
                 "decode_start_bf16",
                 0,
-                ("x", int(stage.prologue), stage.rows, stage.n, float(stage.number)),
+                ("x", int(stage.prologue), stage.rows, stage.n, _bits(stage.number)),
             ),
             Call("decode_clear_bf16", 1, ("sums",)),
             Call(
@@ -170,6 +173,11 @@ def _design(stage: Stage, taken: Sequence[Port], target: Target) -> Design:
         values=() if stage.entry is None else (stage.entry,),
         told=True,
     )
+
+
+def _bits(number: float) -> int:
+    """A float32 number as the word that a core is told."""
+    return int(np.float32(number).view(np.int32))
 
 
 def _filled(taken: Sequence[Port]) -> tuple[Transfer, ...]:

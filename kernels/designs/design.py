@@ -1,6 +1,6 @@
-"""What a design is: data that says which tiles move where, and which kernel each column calls.
+"""What a design is: data that says which tiles move where, and which kernel each core calls.
 
-Every column runs the same program over its own part: nested loops, at each level of which tiles are
+Every core runs the same program over its own part: nested loops, at each level of which tiles are
 taken from streams and given to them. A level counts the loops around it: a stream of level 0 moves
 one tile, one of level 2 moves one for each pass of the second loop.
 """
@@ -62,18 +62,23 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Affine:
-    """``constant + column * number + sum(loops[i] * index of loop i) + sum(factor * value)``."""
+    """``constant + column * number + sum(loops[i] * index of loop i) + sum(factor * value)``, and
+    ``row`` times the core's number in its column.
+    """
 
     constant: int = 0
     column: int = 0
     loops: tuple[int, ...] = ()
     values: tuple[tuple[str, int], ...] = ()
+    row: int = 0
 
-    def at(self, column: int, indices: Sequence[int], values: Mapping[str, int]) -> int:
-        """The number for a column, its loops' indices and the per-call values."""
+    def at(
+        self, column: int, indices: Sequence[int], values: Mapping[str, int], row: int = 0
+    ) -> int:
+        """The number for a core, its loops' indices and the per-call values."""
         over_loops = sum(n * i for n, i in zip(self.loops, indices, strict=False))
         over_values = sum(factor * values[name] for name, factor in self.values)
-        return self.constant + self.column * column + over_loops + over_values
+        return self.constant + self.column * column + self.row * row + over_loops + over_values
 
 
 @dataclass(frozen=True)
@@ -84,12 +89,16 @@ class Index:
     low: int | None = None
     high: Affine | None = None
 
-    def at(self, column: int, indices: Sequence[int], values: Mapping[str, int]) -> int:
-        """The number for a column, its loops' indices and the per-call values."""
-        number = self.of.at(column, indices, values)
+    def at(
+        self, column: int, indices: Sequence[int], values: Mapping[str, int], row: int = 0
+    ) -> int:
+        """The number for a core, its loops' indices and the per-call values."""
+        number = self.of.at(column, indices, values, row)
         if self.low is not None:
             number = max(number, self.low)
-        return number if self.high is None else min(number, self.high.at(column, indices, values))
+        if self.high is None:
+            return number
+        return min(number, self.high.at(column, indices, values, row))
 
     def affines(self) -> Iterator[Affine]:
         yield self.of
@@ -118,25 +127,34 @@ class Transfer:
     def size(self) -> int:
         return int(np.prod(self.sizes, dtype=np.int64))
 
-    def offset(self, column: int, indices: Sequence[int], values: Mapping[str, int]) -> int:
+    def offset(
+        self, column: int, indices: Sequence[int], values: Mapping[str, int], row: int = 0
+    ) -> int:
         """Where it starts."""
-        return sum(term.stride * term.index.at(column, indices, values) for term in self.terms)
+        return sum(term.stride * term.index.at(column, indices, values, row) for term in self.terms)
 
 
 @dataclass(frozen=True)
 class Stream:
-    """Tiles that move between the host's memory and each column's core.
+    """Tiles that move between the host's memory and each core.
+
+    Where a column has several cores, its memory tile cuts what its shim reads into their tiles, the
+    lowest core's first, and puts their tiles together to what its shim writes.
 
     Attributes:
         level: the loops that it follows.
-        dtype, size: of a tile. Its transfers, one after the other, fill it.
+        dtype, size: of a core's tile. Its transfers, one after the other, fill the tiles of a
+            column's cores, or the one tile where they share it.
         depth: tiles in the core's memory; with two, one moves while the other is worked on.
-        arrange: sizes and strides by which a memory tile reads a tile on its way; empty, it does
-            not pass a memory tile.
-        broadcast: all columns get the same tiles, read once.
+        arrange: sizes and strides by which a memory tile reads what it was filled with on its way;
+            empty, it is read as it came.
+        broadcast: all columns get the same tiles, read once: each row of cores its own, by the shim
+            of the column of the row's number, or where all share them, by the first column's.
+        shared: all cores of a column get the same tile.
         source: of an outgoing stream, the incoming one whose tiles it passes on, with no core.
-        chunk, room: of a stream whose size may be another in the next run: it comes in chunks of so
-            many elements, which the core puts into a place for as many as fit there; 0: no such.
+        chunk, room, put: of a stream whose size may be another in the next run: it comes in chunks
+            of so many elements, which a kernel puts into a place for as many as fit there, given
+            the chunk, the place and where in it; 0: no such.
     """
 
     name: str
@@ -149,11 +167,14 @@ class Stream:
     arrange: tuple[tuple[int, int], ...] = ()
     broadcast: bool = False
     source: str | None = None
+    shared: bool = False
     chunk: int = 0
     room: int = 0
+    put: str = ""
 
     @property
     def bytes(self) -> int:
+        """Of a core's tile."""
         return self.size * as_dtype(self.dtype).itemsize
 
 
@@ -190,6 +211,7 @@ class Design:
 
     Attributes:
         columns: for each column used, how often each loop runs, the outermost first.
+        rows: the cores of a column that are used.
         in_place: pairs of an input and an output that may be one buffer.
         idle: a per-call value; where it is 0, nothing runs.
         told: the cores are told their numbers (trips, arguments of calls) before a run; so designs
@@ -206,6 +228,12 @@ class Design:
     values: tuple[Scalar, ...] = ()
     in_place: tuple[tuple[str, str], ...] = ()
     idle: str | None = None
+    rows: int = 1
+
+    def parts(self, stream: Stream) -> int:
+        """Of how many cores' tiles that is made which a shim moves at once."""
+        return 1 if stream.shared or stream.broadcast else self.rows
+
     told: bool = False
 
     def buffer(self, name: str) -> Port:

@@ -6,6 +6,7 @@
 namespace onnx_iron::designs {
 namespace {
 
+constexpr int64_t kMostRows = 4;
 constexpr int64_t kMagic = 0x314e474953454431;  // as encode writes it
 
 // Numbers of eight bytes, and texts: their length, then their bytes.
@@ -99,6 +100,7 @@ class Decoder {
     for (const auto& trips : d.columns) {
       if (trips.size() != loops_) Reader::fail();
     }
+    d.rows = rows_ = in_.below(kMostRows + 1, 1);
     d.streams = in_.many([this] { return stream(); });
     d.locals = in_.many([this] {
       Local l;
@@ -121,6 +123,7 @@ class Decoder {
     Affine a;
     a.constant = in_.number();
     a.column = in_.number();
+    a.row = in_.number();
     a.loops = in_.numbers();
     if (a.loops.size() > loops_) Reader::fail();
     a.values = in_.many([this] {
@@ -172,6 +175,8 @@ class Decoder {
     s.level = in_.below(loops_ + 1);
     s.item_bytes = in_.number();
     s.elements = in_.number();
+    s.parts = in_.number();
+    if (s.elements < 1 || s.item_bytes < 1 || (s.parts != 1 && s.parts != rows_)) Reader::fail();
     s.transfers = in_.many([this] { return transfer(); });
     s.arrange = in_.pairs();
     s.source = in_.number();
@@ -209,6 +214,7 @@ class Decoder {
 
   Reader& in_;
   size_t buffers_ = 0, values_ = 0, loops_ = 0, tiles_ = 0;
+  int64_t rows_ = 1;
 };
 
 }  // namespace

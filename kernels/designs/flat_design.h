@@ -13,7 +13,7 @@ namespace onnx_iron::designs {
 
 struct Affine {
   int64_t constant;
-  int64_t column;
+  int64_t column, row;
   std::vector<int64_t> loops;
   std::vector<std::pair<int64_t, int64_t>> values;  // number of the value, its factor
 };
@@ -50,6 +50,7 @@ struct Stream {
   int64_t level;
   int64_t item_bytes;
   int64_t elements;
+  int64_t parts;  // cores whose tiles are moved at once
   std::vector<Transfer> transfers;
   std::vector<std::pair<int64_t, int64_t>> arrange;
   int64_t source;  // a stream's number, -1: its core
@@ -87,6 +88,7 @@ struct Design {
   std::vector<Port> buffers;
   std::vector<Scalar> values;
   std::vector<std::vector<int64_t>> columns;
+  int64_t rows;
   std::vector<Stream> streams;
   std::vector<Local> locals;
   std::vector<Call> calls;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -43,15 +44,7 @@ class Run {
     if (design_.idle >= 0 && values_[design_.idle] == 0) return;
     for (size_t column = 0; column < design_.columns.size(); ++column) {
       column_ = static_cast<int64_t>(column);
-      tiles_.clear();
-      for (const Stream& stream : design_.streams) {
-        tiles_.push_back(std::make_unique<Tile>(stream.bytes(), poison_));
-      }
-      for (const Local& local : design_.locals) {
-        tiles_.push_back(std::make_unique<Tile>(local.bytes, poison_));
-      }
-      indices_.clear();
-      level(0);
+      for (row_ = 0; row_ < design_.rows; ++row_) core();
     }
     for (size_t i = 0; i < written_.size(); ++i) {
       const auto missing = std::find(written_[i].begin(), written_[i].end(), false);
@@ -63,6 +56,18 @@ class Run {
   }
 
  private:
+  void core() {
+    tiles_.clear();
+    for (const Stream& stream : design_.streams) {
+      tiles_.push_back(std::make_unique<Tile>(stream.bytes(), poison_));
+    }
+    for (const Local& local : design_.locals) {
+      tiles_.push_back(std::make_unique<Tile>(local.bytes, poison_));
+    }
+    indices_.clear();
+    level(0);
+  }
+
   void resolve(const Call& call) {
     const Kernels::Kernel& kernel = kernels_.find(call.kernel);
     bool fits = kernel.signature.size() == call.arguments.size();
@@ -110,7 +115,7 @@ class Run {
   }
 
   int64_t value(const Affine& affine) const {
-    int64_t sum = affine.constant + affine.column * column_;
+    int64_t sum = affine.constant + affine.column * column_ + affine.row * row_;
     for (size_t i = 0; i < affine.loops.size() && i < indices_.size(); ++i) {
       sum += affine.loops[i] * indices_[i];
     }
@@ -144,32 +149,37 @@ class Run {
     return start;
   }
 
-  // Calls copy(address in the buffer, place in the tile, bytes) along a stream's transfers.
+  // Calls copy(buffer, element, elements, address in the buffer, place in what is moved, bytes)
+  // along a stream's transfers.
   template <typename Copy>
   void along(const Stream& stream, Copy&& copy) {
     int64_t place = 0;
+    const int64_t whole = stream.parts * stream.bytes();
     for (const Transfer& transfer : stream.transfers) {
       const auto number = static_cast<size_t>(transfer.buffer);
       const int64_t item = design_.buffers[number].item_bytes;
       walk(transfer.sizes, transfer.strides, offset(stream, transfer),
            [&](int64_t element, int64_t count) {
-             if (place + count * item > stream.bytes()) {
+             if (place + count * item > whole) {
                throw std::out_of_range("stream " + stream.name + " moves more than its tile");
              }
              copy(number, element, count, buffers_[number] + element * item, place, count * item);
              place += count * item;
            });
     }
-    if (place != stream.bytes()) {
+    if (place != whole) {
       throw std::out_of_range("stream " + stream.name + " moves less than its tile");
     }
   }
 
   void take(const Stream& stream, Tile& tile) {
+    std::vector<std::byte> whole(static_cast<size_t>(stream.parts * stream.bytes()));
     along(stream, [&](size_t, int64_t, int64_t, const std::byte* from, int64_t place, int64_t n) {
-      std::memcpy(tile.data() + place, from, static_cast<size_t>(n));
+      std::memcpy(whole.data() + place, from, static_cast<size_t>(n));
     });
-    arrange(stream, tile);
+    arrange(stream, whole);
+    const size_t part = stream.parts == 1 ? 0 : static_cast<size_t>(row_);
+    std::memcpy(tile.data(), whole.data() + part * tile.bytes(), tile.bytes());
   }
 
   void give(const Stream& stream) {
@@ -179,18 +189,27 @@ class Run {
     if (tile.bytes() != static_cast<size_t>(stream.bytes())) {
       throw std::invalid_argument("stream " + stream.name + " passes on tiles of another size");
     }
-    arrange(stream, tile);
+    std::vector<std::byte> whole(tile.data(), tile.data() + tile.bytes());
+    if (stream.parts > 1) {
+      // A core runs to its end before the next one in the column: its tiles wait for theirs.
+      std::vector<std::byte>& joined = joined_[{&stream, indices_}];
+      joined.insert(joined.end(), whole.begin(), whole.end());
+      if (row_ + 1 < stream.parts) return;
+      whole = std::move(joined);
+      joined_.erase({&stream, indices_});
+    }
+    arrange(stream, whole);
     along(stream, [&](size_t number, int64_t element, int64_t count, std::byte* to, int64_t place,
                       int64_t n) {
-      std::memcpy(to, tile.data() + place, static_cast<size_t>(n));
+      std::memcpy(to, whole.data() + place, static_cast<size_t>(n));
       if (!written_[number].empty()) {
         std::fill_n(written_[number].begin() + element, count, true);
       }
     });
   }
 
-  // The tile in the order in which a memory tile reads it.
-  void arrange(const Stream& stream, Tile& tile) {
+  // What a memory tile holds, in the order in which it reads it.
+  void arrange(const Stream& stream, std::vector<std::byte>& tile) {
     if (stream.arrange.empty()) return;
     std::vector<int64_t> sizes, strides;
     for (const auto& [size, stride] : stream.arrange) {
@@ -198,7 +217,7 @@ class Run {
       strides.push_back(stride);
     }
     const auto item = static_cast<size_t>(stream.item_bytes);
-    const std::vector<std::byte> before(tile.data(), tile.data() + tile.bytes());
+    const std::vector<std::byte> before = tile;
     size_t place = 0;
     walk(sizes, strides, 0, [&](int64_t element, int64_t count) {
       const size_t from = static_cast<size_t>(element) * item;
@@ -268,7 +287,9 @@ class Run {
   std::vector<std::byte*> buffers_;
   std::vector<std::vector<bool>> written_;
   std::vector<const Kernels::Kernel*> resolved_;
-  int64_t column_ = 0;
+  int64_t column_ = 0, row_ = 0;
+  // By the stream and the loops' indices, the tiles of a column's cores so far.
+  std::map<std::pair<const Stream*, std::vector<int64_t>>, std::vector<std::byte>> joined_;
   std::vector<int64_t> indices_;
   std::vector<std::unique_ptr<Tile>> tiles_;
 };

@@ -146,6 +146,7 @@ class _Encoder:
             self._numbers(value.low, value.high)
         for trips in self._many(design.columns):
             self._numbers(len(trips), *trips)
+        self._number(design.rows)
         for stream in self._many(design.streams):
             self._stream(stream)
         for local in self._many(design.locals):
@@ -172,7 +173,8 @@ class _Encoder:
         return items
 
     def _affine(self, affine: Affine) -> None:
-        self._numbers(affine.constant, affine.column, len(affine.loops), *affine.loops)
+        self._numbers(affine.constant, affine.column, affine.row)
+        self._numbers(len(affine.loops), *affine.loops)
         for name, factor in self._many(affine.values):
             self._numbers(self._values[name], factor)
 
@@ -198,6 +200,7 @@ class _Encoder:
             stream.level,
             stream.bytes // stream.size,
             stream.size,
+            self._design.parts(stream),
         )
         for transfer in self._many(stream.transfers):
             self._transfer(transfer)

@@ -5,20 +5,21 @@ in this file and in ``iron`` alone. Addresses that depend on per-call values are
 given here: ``schedule`` with a call's own values says which to put in their place.
 
 Everything has its place: column ``n`` of a design is column ``n`` of the array, its streams enter
-and leave by that column's shim, and its core is the lowest one.
+and leave by that column's shim, and its cores are the lowest ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from onnx_iron.dtypes import as_dtype
 from onnx_iron.kernels.aie.build import kernel_source
 from onnx_iron.kernels.designs.check import passes_memory_tile
+from onnx_iron.kernels.designs.configuration import numbers, words_of
 from onnx_iron.kernels.designs.design import (
     Affine,
     Argument,
@@ -49,27 +50,40 @@ def lower(design: Design, values: Mapping[str, int]) -> Any:
     return _Lowering(design).program(values).resolve_program()
 
 
+_At: TypeAlias = tuple[int, int]
+
+
 @dataclass
 class _Fifos:
-    """The ends of a stream's fifos: at the shim, by column, and at the cores."""
+    """The ends of a stream's fifos: at the shim, by column, and at the cores, by column and row."""
 
     shim: dict[int, Any]
-    core: dict[int, Any]
+    core: dict[_At, Any]
+
+
+@dataclass
+class _Told:
+    """Words that the sequence writes into a core, and what tells the core that they are there."""
+
+    words: Any
+    ready: Any
 
 
 class _Lowering:
     def __init__(self, design: Design) -> None:
         self._iron = Iron()
         self._design = design
+        self._told = [self._words(c) for c in range(len(design.columns))] if design.told else []
         self._fifos = {s.name: self._stream(s) for s in design.streams if s.source is None}
         for stream in design.streams:
             if stream.source is not None:
                 self._fifos[stream.name] = self._passed_on(stream)
 
     def program(self, values: Mapping[str, int]) -> Any:
-        """The program: a worker for each column, and the sequence of transfers."""
+        """The program: a worker for each core, and the sequence of transfers."""
         design = self._design
         phases = schedule(design, values)
+        told = [numbers(design, column) for column in range(len(design.columns))]
         ends = [
             (stream.name, column, handle)
             for stream in design.streams
@@ -82,6 +96,10 @@ class _Lowering:
             handles = {
                 end[:2]: handle for end, handle in zip(ends, arguments[len(names) :], strict=True)
             }
+            for words, column in zip(told, self._told, strict=False):
+                for place, word in enumerate(words):
+                    column.words[place] = word
+                column.ready.set(1)
             for phase in phases:
                 group = self._iron.iron.TaskGroup()
                 for descriptor in phase:
@@ -91,7 +109,7 @@ class _Lowering:
         types = [_array(b.size, b.dtype) for b in design.buffers]
         runtime = self._iron.iron.Runtime(sequence, [*types, *(handle for *_, handle in ends)])
         device = self._iron.device(design.target)
-        workers = [self._worker(c) for c in range(len(design.columns))] if design.calls else []
+        workers = [self._worker(at) for at in self._cores()] if design.calls else []
         return self._iron.iron.Program(device, runtime, workers=workers)
 
     def _move(
@@ -120,25 +138,67 @@ class _Lowering:
 
     def _stream(self, stream: Stream) -> _Fifos:
         """A stream's fifos. One that passes a memory tile has two, linked there."""
-        columns = range(len(self._design.columns))
         if stream.broadcast:
-            outer = self._fifo(stream, "memory")
-            inner = self._forwarded(outer, stream, stream.name, 0)
-            shim = outer.prod(tile=self._iron.tile(0, _SHIM))
-            return _Fifos({0: shim}, {column: inner.cons() for column in columns})
-        shim, core = {}, {}
-        for column in columns:
-            fifo = self._fifo(stream, str(column))
-            incoming = stream.direction is Direction.IN
-            near, far = (fifo, fifo)
-            if passes_memory_tile(stream):
-                far = self._forwarded(fifo, stream, f"{stream.name}_{column}_memory", column)
+            return self._broadcast(stream)
+        shim: dict[int, Any] = {}
+        core: dict[_At, Any] = {}
+        for column in range(len(self._design.columns)):
             place = self._iron.tile(column, _SHIM)
-            if incoming:
-                shim[column], core[column] = near.prod(tile=place), far.cons()
+            if self._design.parts(stream) > 1:
+                shim[column], ends = self._in_parts(stream, column)
+                core.update({(column, row): end for row, end in enumerate(ends)})
+                continue
+            near = far = self._fifo(stream, str(column))
+            if passes_memory_tile(self._design, stream):
+                far = self._forwarded(near, stream, f"{stream.name}_{column}_memory", column)
+            if stream.direction is Direction.IN:
+                shim[column] = near.prod(tile=place)
+                core.update({(column, row): far.cons() for row in range(self._design.rows)})
             else:
-                core[column], shim[column] = near.prod(), far.cons(tile=place)
+                core[column, 0], shim[column] = near.prod(), far.cons(tile=place)
         return _Fifos(shim, core)
+
+    def _broadcast(self, stream: Stream) -> _Fifos:
+        """Fifos to the cores of all columns: one for each row, or one for all that share."""
+        rows = list(range(self._design.rows))
+        shim, core = {}, {}
+        for column, reached in enumerate([rows] if stream.shared else [[row] for row in rows]):
+            outer = self._fifo(stream, f"{column}_memory")
+            inner = self._forwarded(outer, stream, f"{stream.name}_{column}", column)
+            shim[column] = outer.prod(tile=self._iron.tile(column, _SHIM))
+            core.update({at: inner.cons() for at in self._cores() if at[1] in reached})
+        return _Fifos(shim, core)
+
+    def _in_parts(self, stream: Stream, column: int) -> tuple[Any, list[Any]]:
+        """The end at a column's shim of what its memory tile cuts into its cores' tiles, or puts
+        together of them, and the cores' ends.
+        """
+        parts = range(self._design.parts(stream))
+        incoming = stream.direction is Direction.IN
+        size, order = len(parts) * stream.size, stream.arrange
+        whole = self._iron.iron.ObjectFifo(
+            _array(size, stream.dtype),
+            depth=stream.depth,
+            name=f"{stream.name}_{column}_memory",
+            **({} if incoming else self._iron.order(size, order)),
+        )
+        details: dict[str, Any] = {
+            "tile": self._iron.tile(column, _MEMORY),
+            "depths": [stream.depth for _ in parts],
+            "obj_types": [_array(stream.size, stream.dtype) for _ in parts],
+            "names": [f"{stream.name}_{column}_{part}" for part in parts],
+        }
+        offsets = [part * stream.size for part in parts]
+        place = self._iron.tile(column, _SHIM)
+        if not incoming:
+            made = whole.prod().join(offsets, **details)
+            return whole.cons(tile=place), [fifo.prod() for fifo in made]
+        if order:
+            (outer, stride), *inner = order
+            one = self._iron.order(stream.size, ((outer // len(parts), stride), *inner))
+            details.update({name: [value for _ in parts] for name, value in one.items()})
+        made = whole.cons().split(offsets, **details)
+        return whole.prod(tile=place), [fifo.cons() for fifo in made]
 
     def _passed_on(self, stream: Stream) -> _Fifos:
         """The outgoing side of tiles that no core takes: read where the incoming ones end."""
@@ -150,20 +210,20 @@ class _Lowering:
                 depth=stream.depth,
                 name=f"{stream.name}_{column}",
             ).cons(tile=self._iron.tile(column, _SHIM))
-            for column, handle in self._fifos[stream.source].core.items()
+            for (column, _), handle in self._fifos[stream.source].core.items()
         }
         return _Fifos(shim, {})
 
     def _fifo(self, stream: Stream, suffix: str) -> Any:
         return self._iron.iron.ObjectFifo(
-            _array(stream.size, stream.dtype), depth=stream.depth, name=f"{stream.name}_{suffix}"
+            _tile(stream), depth=stream.depth, name=f"{stream.name}_{suffix}"
         )
 
     def _forwarded(self, fifo: Any, stream: Stream, name: str, column: int) -> Any:
         """The fifo that goes on from the column's memory tile, in the stream's order."""
         return fifo.cons().forward(
             tile=self._iron.tile(column, _MEMORY),
-            obj_type=_array(stream.size, stream.dtype),
+            obj_type=_tile(stream),
             depth=stream.depth,
             name=name,
             **self._iron.order(stream.size, stream.arrange),
@@ -171,97 +231,202 @@ class _Lowering:
 
     # -- cores ------------------------------------------------------------------------------
 
-    def _worker(self, column: int) -> Any:
-        """A column's core: the loops, with tiles taken and given at their levels."""
-        design = self._design
-        streams = [s for s in design.streams if column in self._fifos[s.name].core]
+    def _cores(self) -> list[_At]:
+        rows = range(self._design.rows)
+        return [(column, row) for column in range(len(self._design.columns)) for row in rows]
+
+    def _worker(self, at: _At) -> Any:
+        """A core: the loops, with tiles taken and given at their levels."""
+        design, (column, row) = self._design, at
+        streams = [s for s in design.streams if at in self._fifos[s.name].core]
         kernels = {call.kernel: self._kernel(call) for call in design.calls}
-        buffers = [
-            self._iron.iron.Buffer(_array(item.size, item.dtype), name=f"{item.name}_{column}")
+        kernels |= {s.put: self._putting(s) for s in streams if s.chunk}
+        buffers = {
+            item.name: self._iron.iron.Buffer(
+                _array(item.size, item.dtype), name=f"{item.name}_{column}_{row}"
+            )
             for item in design.locals
-        ]
-        names = [*(s.name for s in streams), *(i.name for i in design.locals), *kernels]
+        } | {
+            _place(s): self._iron.iron.Buffer(
+                _array(s.room, s.dtype), name=f"{_place(s)}_{column}_{row}"
+            )
+            for s in streams
+            if s.chunk
+        }
+        told = [self._told[column].words, self._told[column].ready] if design.told else []
+        names = [*(s.name for s in streams), *buffers, *kernels]
 
         def core(*arguments: Any) -> None:
-            parts = dict(zip(names, arguments, strict=True))
+            parts = dict(zip(names, arguments, strict=False))
             tiles = {item.name: parts[item.name] for item in design.locals}
-            self._level(column, streams, parts, tiles, [])
+            numbers = _Numbers(design, *arguments[len(names) :]) if told else None
+            self._level(at, streams, parts, tiles, [], numbers)
 
-        handles = [self._fifos[s.name].core[column] for s in streams]
+        handles = [self._fifos[s.name].core[at] for s in streams]
         return self._iron.iron.Worker(
             core,
-            fn_args=[*handles, *buffers, *kernels.values()],
-            tile=self._iron.tile(column, _CORE),
+            fn_args=[*handles, *buffers.values(), *kernels.values(), *told],
+            tile=self._iron.tile(column, _CORE + row),
             stack_size=STACK_BYTES,
         )
 
     def _level(
         self,
-        column: int,
+        at: _At,
         streams: Sequence[Stream],
         parts: Mapping[str, Any],
         tiles: dict[str, Any],
         indices: list[Any],
+        told: _Numbers | None,
     ) -> None:
-        depth, trips = len(indices), self._design.columns[column]
+        depth = len(indices)
+        trips = self._design.columns[at[0]] if told is None else told.trips
         here = [s for s in streams if s.level == depth]
         for stream in here:
-            tiles[stream.name] = parts[stream.name].acquire(1)
+            if stream.chunk:
+                assert told is not None
+                self._put_together(stream, parts, told.chunks[stream.name])
+                tiles[stream.name] = parts[_place(stream)]
+            else:
+                tiles[stream.name] = parts[stream.name].acquire(1)
         calls = [call for call in self._design.calls if call.level == depth]
-        number = self._number(column, indices)
-        for call in calls:
-            if not call.after:
-                parts[call.kernel](*(_given(a, tiles, number) for a in call.arguments))
+
+        def call_them(after: bool) -> None:
+            for call in calls:
+                if call.after is after:
+                    words = None if told is None else told.arguments(call)
+                    number = self._number(at, indices, words)
+                    parts[call.kernel](*(_given(a, tiles, number) for a in call.arguments))
+
+        call_them(after=False)
         if depth < len(trips):
             for index in self._iron.flow.range_(trips[depth]):
-                self._level(column, streams, parts, tiles, [*indices, index])
-        for call in calls:
-            if call.after:
-                parts[call.kernel](*(_given(a, tiles, number) for a in call.arguments))
+                self._level(at, streams, parts, tiles, [*indices, index], told)
+        call_them(after=True)
         for stream in here:
+            if not stream.chunk:
+                parts[stream.name].release(1)
+
+    def _put_together(self, stream: Stream, parts: Mapping[str, Any], count: Any) -> None:
+        """All chunks of a stream, to their place."""
+        i32 = self._iron.types.i32()
+        for index in self._iron.flow.range_(count):
+            first = self._iron.arith.muli(
+                self._iron.arith.index_cast(i32, index),
+                self._iron.arith.constant(i32, stream.chunk),
+            )
+            parts[stream.put](parts[stream.name].acquire(1), parts[_place(stream)], first)
             parts[stream.name].release(1)
 
     def _kernel(self, call: Call) -> Any:
         parts: list[Stream | Local] = [*self._design.streams, *self._design.locals]
-        tiles = {part.name: _array(part.size, part.dtype) for part in parts}
+        tiles = {
+            part.name: _array(part.room, part.dtype)
+            if isinstance(part, Stream) and part.chunk
+            else _array(part.size, part.dtype)
+            for part in parts
+        }
         types = [
             tiles[a] if isinstance(a, str) else np.float32 if isinstance(a, float) else np.int32
             for a in call.arguments
         ]
-        return self._iron.iron.Kernel(call.kernel, f"{kernel_source(call.kernel).stem}.o", types)
+        return self._named(call.kernel, types)
 
-    def _number(self, column: int, indices: Sequence[Any]) -> Callable[[Index], Any]:
-        """Makes an Index's number where a core computes it."""
-        i32 = self._iron.types.i32()
+    def _putting(self, stream: Stream) -> Any:
+        return self._named(stream.put, [_tile(stream), _array(stream.room, stream.dtype), np.int32])
+
+    def _named(self, kernel: str, types: Sequence[Any]) -> Any:
+        return self._iron.iron.Kernel(kernel, f"{kernel_source(kernel).stem}.o", list(types))
+
+    def _words(self, column: int) -> _Told:
+        """Where a column's core is told its numbers."""
+        words = self._iron.iron.Buffer(
+            _array(len(numbers(self._design, column)), "int32"),
+            name=f"told_{column}",
+            use_write_rtp=True,
+        )
+        return _Told(words, self._iron.iron.WorkerRuntimeBarrier())
+
+    def _number(
+        self, at: _At, indices: Sequence[Any], told: Iterator[Any] | None
+    ) -> Callable[[Index | int], Any]:
+        """Makes a number where a core computes it: of what the design says, or of what the core is
+        told for a call's arguments, in their order.
+        """
+        i32, arith = self._iron.types.i32(), self._iron.arith
 
         def constant(n: int) -> Any:
-            return self._iron.arith.constant(i32, n)
+            return arith.constant(i32, n)
+
+        def plus(total: Any, index: Any, factor: Any) -> Any:
+            return arith.addi(total, arith.muli(arith.index_cast(i32, index), factor))
 
         def affine(of: Affine) -> Any:
-            total = constant(of.constant + of.column * column)
+            total = constant(of.constant + of.column * at[0] + of.row * at[1])
             for factor, index in zip(of.loops, indices, strict=False):
                 if factor:
-                    step = self._iron.arith.index_cast(i32, index)
-                    total = self._iron.arith.addi(
-                        total, self._iron.arith.muli(step, constant(factor))
-                    )
+                    total = plus(total, index, constant(factor))
             return total
 
-        def number(index: Index) -> Any:
-            total = affine(index.of)
-            if index.low is not None:
-                total = self._iron.arith.maxsi(total, constant(index.low))
-            if index.high is not None:
-                total = self._iron.arith.minsi(total, affine(index.high))
+        def number(argument: Index | int) -> Any:
+            if told is not None:
+                total = next(told)
+                if isinstance(argument, Index):
+                    for index in indices:
+                        total = plus(total, index, next(told))
+                return total
+            if isinstance(argument, int):
+                return argument
+            total = affine(argument.of)
+            if argument.low is not None:
+                total = arith.maxsi(total, constant(argument.low))
+            if argument.high is not None:
+                total = arith.minsi(total, affine(argument.high))
             return total
 
         return number
 
 
-def _given(argument: Argument, tiles: Mapping[str, Any], number: Callable[[Index], Any]) -> Any:
+class _Numbers:
+    """What a core is told, as ``configuration.numbers`` has it in a row.
+
+    Attributes:
+        trips: of each loop.
+        chunks: by stream, how many there are.
+    """
+
+    def __init__(self, design: Design, words: Any, ready: Any) -> None:
+        ready.wait_for_value(1)
+        count = iter(range(len(numbers(design, 0))))
+        self.trips = [words[next(count)] for _ in design.columns[0]]
+        self.chunks = {s.name: words[next(count)] for s in design.streams if s.chunk}
+        self._arguments = {
+            call.kernel: [words[next(count)] for _ in range(words_of(call))]
+            for call in design.calls
+        }
+        ready.release_with_value(1)
+
+    def arguments(self, call: Call) -> Iterator[Any]:
+        """The numbers for a call's arguments, in their order."""
+        return iter(self._arguments[call.kernel])
+
+
+def _given(
+    argument: Argument, tiles: Mapping[str, Any], number: Callable[[Index | int], Any]
+) -> Any:
     if isinstance(argument, str):
         return tiles[argument]
-    return number(argument) if isinstance(argument, Index) else argument
+    return argument if isinstance(argument, float) else number(argument)
+
+
+def _tile(stream: Stream) -> Any:
+    """The type of what a fifo moves at a time."""
+    return _array(stream.chunk or stream.size, stream.dtype)
+
+
+def _place(stream: Stream) -> str:
+    """The name of the buffer that a core puts a stream's chunks into."""
+    return f"all_of_{stream.name}"
 
 
 def _array(size: int, dtype: str) -> Any:

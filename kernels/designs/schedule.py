@@ -71,7 +71,9 @@ def _events(design: Design, values: Mapping[str, int]) -> Iterator[_Event]:
     found = []
     for column, trips in enumerate(design.columns):
         for number, stream in enumerate(design.streams):
-            if stream.broadcast and column > 0:
+            # A column's shim reads for all columns what the row of cores of its number gets.
+            row = column if stream.broadcast else 0
+            if row >= (1 if stream.shared else design.rows):
                 continue
             # A tile is taken before what is inside its level, and given after it.
             out = stream.direction is Direction.OUT
@@ -86,7 +88,7 @@ def _events(design: Design, values: Mapping[str, int]) -> Iterator[_Event]:
             )
             for indices in itertools.product(*(range(n) for n in trips[:level])):
                 for part, transfer in enumerate(transfers):
-                    event = _event(stream, transfer, column, indices, values)
+                    event = _event(stream, transfer, (column, row), indices, values)
                     found.append((((*indices, *inside), out, column, number, part), event))
     found.sort(key=lambda pair: pair[0])
     return (event for _, event in found)
@@ -126,15 +128,16 @@ def _stride(transfer: Transfer, loop: int) -> int | None:
 def _event(
     stream: Stream,
     transfer: Transfer,
-    column: int,
+    core: tuple[int, int],
     indices: tuple[int, ...],
     values: Mapping[str, int],
 ) -> _Event:
+    column, row = core
     descriptor = Descriptor(
         column,
         stream.name,
         transfer.buffer,
-        transfer.offset(column, indices, values),
+        transfer.offset(column, indices, values, row),
         transfer.sizes,
         transfer.strides,
     )

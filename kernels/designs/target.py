@@ -34,6 +34,8 @@ class Target(StrEnum):
 CORE_BYTES = 64 * 1024
 STACK_BYTES = 2 * 1024
 MEMORY_TILE_BYTES = 512 * 1024
+CORES = 4  # of a column
+MEMORY_CHANNELS = 6  # a memory tile's, as many in as out
 CHANNELS = 2  # a core's DMA channels, as many in as out; a column's shim has the same
 
 _DIMENSIONS = 4

@@ -18,6 +18,7 @@ from typing import Any, get_origin
 import numpy as np
 import pytest
 from iron_array import COLUMNS, Array, Kind, Limits
+from iron_told import told
 from iron_values import (
     ARITHMETIC,
     TensorAccessPattern,
@@ -434,17 +435,7 @@ def api(stub: Stub) -> dict[str, Any]:
     handle: Any = HandleNow if by_pattern else HandleBefore
     ObjectFifo: Any = FifoNow if by_pattern else FifoBefore  # noqa: N806 (the API's name)
 
-    class Buffer:
-        def __init__(
-            self,
-            type: Any = None,
-            initial_value: Any = None,
-            name: str | None = None,
-            tile: Any = None,
-            use_write_rtp: bool = False,
-        ) -> None:
-            assert name is not None
-            self.type, self.name = type, name
+    Buffer, WorkerRuntimeBarrier = told(stub)  # noqa: N806 (the API's names)
 
     class Kernel:
         def __init__(
@@ -557,10 +548,11 @@ def api(stub: Stub) -> dict[str, Any]:
 
         def resolve_program(self) -> str:
             Array(COLUMNS[self.device], stub.fifos.values(), self.workers, bytes_of).check()
+            # The sequence first: cores may wait for what it tells them.
+            self.runtime.resolve()
             for worker in self.workers:
                 stub.at = (worker.tile.col, worker.tile.row)
                 worker.core_fn(*worker.fn_args)
-            self.runtime.resolve()
             self._check_flow()
             return str(self.device)
 
@@ -599,6 +591,7 @@ def api(stub: Stub) -> dict[str, Any]:
         "Runtime": RuntimeNow if by_pattern else RuntimeBefore,
         "TaskGroup": TaskGroup,
         "Worker": Worker,
+        "WorkerRuntimeBarrier": WorkerRuntimeBarrier,
     }
 
 

@@ -53,12 +53,14 @@ def test_the_schedule_moves_each_streams_tiles_in_order(
     for column, trips in enumerate(design.columns):
         for stream in design.streams:
             moves = scheduled.get((column, stream.name), [])
-            if stream.broadcast and column:
+            # What all columns get is read by the column of the number of the row that gets it.
+            row = column if stream.broadcast else 0
+            if row >= (1 if stream.shared else design.rows):
                 assert not moves
                 continue
             for buffer in {t.buffer for t in stream.transfers}:
                 wanted = [
-                    walked(t.offset(column, indices, values), t.sizes, t.strides)
+                    walked(t.offset(column, indices, values, row), t.sizes, t.strides)
                     for indices in itertools.product(*(range(n) for n in trips[: stream.level]))
                     for t in stream.transfers
                     if t.buffer == buffer
@@ -136,7 +138,10 @@ def test_neighbouring_tiles_share_a_descriptor() -> None:
     design = design_of(GEMM(b_col_maj=True), {"a": (64, 4096), "b": (512, 4096)}, Target.NPU2)
     (phase,) = schedule(design, {})
     a = next(d for d in phase if d.stream == "a")
-    assert (a.sizes, a.strides) == ((64, 64, 64), (64, 4096, 1))
+    assert (a.sizes, a.strides) == ((64, 16, 64), (64, 4096, 1))
+
+
+FIRST_CORE = 2  # the array's row of the lowest cores
 
 
 @lowered
@@ -166,18 +171,19 @@ def test_the_lowering_says_to_mlir_aie_what_the_design_says(
 
     # Each core calls its kernels as often as the loops say, with the numbers of its loops.
     wanted = []
-    for column, trips in enumerate(design.columns):
+    cores = itertools.product(enumerate(design.columns), range(design.rows))
+    for (column, trips), row in cores:
         for call in design.calls:
             for indices in itertools.product(*(range(n) for n in trips[: call.level])):
                 numbers = tuple(
-                    a.at(column, indices, {}) if isinstance(a, Index) else a
+                    a.at(column, indices, {}, row) if isinstance(a, Index) else a
                     for a in call.arguments
                     if not isinstance(a, str)
                 )
-                wanted.append((call.kernel, column, numbers))
+                wanted.append((call.kernel, (column, FIRST_CORE + row), numbers))
     found = [
-        (name, column, tuple(a for a in arguments if isinstance(a, int | float)))
-        for name, (column, _), arguments in iron.calls
+        (name, at, tuple(a for a in arguments if isinstance(a, int | float)))
+        for name, at, arguments in iron.calls
     ]
     assert sorted(found) == sorted(wanted)
 

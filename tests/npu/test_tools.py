@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 import sys
@@ -9,13 +10,16 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from design_compiler import COMPILER
 from npu_models import export_short_conv
 from simulator import sysfs
 
+from onnx_iron.dtypes import BFLOAT16
 from onnx_iron.kernels.designs import Design, Target, design_for
 from onnx_iron.kernels.designs.interpreter import encode
+from onnx_iron.operators.gemm import GEMM
 from onnx_iron.provider.devices.npu import examine, toolchain
 from onnx_iron.provider.devices.npu.artifacts import addresses, artifact
 from onnx_iron.provider.devices.npu.image import TARGETS, Part, build_image, find_tool
@@ -83,8 +87,9 @@ def test_a_model_that_is_not_there(tmp_path: Path, capsys: Any) -> None:
 def test_estimate_counts_and_predicts(conv: Path, capsys: Any) -> None:
     assert main(["estimate", str(conv / "decode.onnx"), "--target", "npu2"]) == 0
     text = capsys.readouterr().out
-    # 9 runs, all but the repeated products of another design than the run before.
-    assert "a dispatch a node:          9 submissions" in text
+    # The filter between two runs of the steps that share a configuration.
+    assert "steps: 4, in 3 runs; switches of configuration: 3" in text
+    assert "a dispatch a run:           3 submissions" in text
     assert "a run list a subgraph:      1 submissions" in text
     assert "Nothing here was measured on an NPU" in text
     assert "50 GB/s (assumed)" in text
@@ -96,13 +101,64 @@ def test_estimated_times_are_what_the_costs_add_up_to(conv: Path) -> None:
     plans = plans_of(conv / "decode.onnx", Target.NPU2, COMPILER)
     made = estimate.estimate(plans, 14.7e12, 50e9)
     total = made.total
-    assert total.runs == 9
-    assert total.designs == 5
-    assert made.each_us == pytest.approx(9 * 52.5 + made.switches * 39 + total.busy_us)
-    assert made.list_us == pytest.approx(9 * 33 + made.switches * 39 + total.busy_us)
-    products = made.lines["GEMV"]
-    assert products.flops == 4 * 2 * 128 * 128
-    assert products.bytes == 4 * 2 * (128 * 128 + 128 + 128)
+    assert (total.runs, made.steps, made.switches) == (3, 4, 3)
+    assert total.designs == 4
+    within = total.busy_us + 3 * 39 + 10.5  # one step after another in a run
+    assert made.each_us == pytest.approx(3 * 52.5 + within)
+    assert made.list_us == pytest.approx(3 * estimate.in_list_us(3) + within)
+    products = made.lines["RMSNorm+GEMV"]
+    assert products.flops > 3 * 2 * 128 * 128
+    # Three weights, the operand and the norm's weight, which fill a chunk, and the results.
+    assert products.bytes == 2 * (3 * 128 * 128 + 256 + 3 * 128)
+
+
+def test_an_estimate_for_machines_adds_up(conv: Path, capsys: Any) -> None:
+    assert main(["estimate", str(conv), "--target", "npu1", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["target"] == "npu1"
+    assert "arXiv" in " ".join(printed["assumed"])
+    assert set(printed["calls"]) == {"prefill.onnx", "decode.onnx"}
+    for call in printed["calls"].values():
+        total = call["total"]
+        assert total["dma_us"] + total["compute_us"] == pytest.approx(total["busy_us"])
+        parts = ("dispatch_us", "switch_us", "busy_us")
+        assert sum(total[part] for part in parts) == pytest.approx(call["list_us"])
+
+
+def test_a_large_product_is_estimated_above_five_tflops() -> None:
+    spec = ((2048, 2048), np.dtype(BFLOAT16))
+    design = design_for(GEMM(b_col_maj=True), [spec, spec], Target.NPU2)
+    assert isinstance(design, Design)
+    moved = estimate.traffic(design)
+    # Of a, of b and of the result, by a core's 64 x 64 and the array's 256 x 512.
+    assert moved.bytes == 2 * 2048 * 2048 * (2048 // 512 + 2048 // 256 + 1)
+    assert moved.busiest == 2 * 2048 * 2048 * 8 // 8
+    seconds = max(
+        2 * 2048**3 / estimate.FLOPS["npu2"],
+        moved.bytes / estimate.BANDWIDTH,
+        moved.busiest / estimate.CHANNEL["npu2"],
+    )
+    assert 2 * 2048**3 / (seconds + moved.phases * estimate.PHASE_US / 1e6) > 5e12
+
+
+def test_an_estimate_is_drawn(conv: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "time.png"
+    assert main(["estimate", str(conv), "--target", "npu2", "--plot", str(path)]) == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_the_picture_says_what_to_install(
+    conv: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delitem(sys.modules, "onnx_iron.tools.estimate_picture", raising=False)
+    path = tmp_path / "time.png"
+    assert main(["estimate", str(conv), "--target", "npu2", "--plot", str(path)]) != 0
+    assert "pip install 'onnx-iron[plot]'" in capsys.readouterr().err
+    assert not path.exists()
 
 
 @pytest.mark.parametrize(("runs", "expected"), [(1, 56), (8, 33), (100, 33), (4.5, 44.5)])

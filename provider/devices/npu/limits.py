@@ -73,14 +73,15 @@ def work_seconds(work: Work, specs: Mapping[str, Spec], target: str) -> float:
     Raises:
         NpuError: longer than the driver lets a command run.
     """
-    step = work.step
-    assert isinstance(step.op, Op)
-    shapes = {
-        taken.name: specs[name].shape
-        for taken, name in zip(step.op.inputs, step.inputs, strict=False)
-        if name is not None
-    }
-    flops = step.op.flops(shapes, specs[step.outputs[0]].shape)
+    step, flops = work.step, 0
+    for part in work.parts:
+        assert isinstance(part.op, Op)
+        shapes = {
+            taken.name: specs[name].shape
+            for taken, name in zip(part.op.inputs, part.inputs, strict=False)
+            if name is not None
+        }
+        flops += part.op.flops(shapes, specs[part.outputs[0]].shape)
     moved = sum(specs[name].bytes for name in work.operands)
     seconds = _START_S + max(flops / _FLOPS[target], moved / _BYTES)
     if seconds > WATCHDOG_S:

@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +53,10 @@ _OPEN_TOOLS = ("--xchesscc=false", "--xbridge=false")
 # An instruction that puts a buffer's address into a transfer: its first word, its bytes, and which
 # of its words hold the buffer's number and the bytes from the buffer's begin.
 _PATCH, _PATCH_BYTES, _NUMBER_WORD, _OFFSET_WORD = 0x81, 48, 8, 10
+
+# A stream of instructions begins with words of its own, of which these say how many instructions
+# and how many bytes it has.
+_HEAD_WORDS, _COUNT_WORD, _SIZE_WORD = 4, 2, 3
 
 
 class ToolchainError(RuntimeError):
@@ -115,6 +119,10 @@ class Aiecc:
         """The instructions, with this call's addresses."""
         return with_addresses(made, instructions, values)
 
+    def join(self, parts: Sequence[tuple[bytes, Sequence[int]]]) -> bytes:
+        """One behind the other, under one header."""
+        return joined(parts)
+
 
 AIECC = Aiecc()
 
@@ -170,7 +178,7 @@ def compile_kernels(design: Design, tools: Toolchain, room: Path) -> None:
     Raises:
         ToolchainError: the compiler failed.
     """
-    for source in {kernel_source(call.kernel) for call in design.calls}:
+    for source in {kernel_source(kernel) for kernel in kernels_of(design)}:
         command = [str(tools.peano.compiler), str(source), "-c"]
         command += [*_KERNEL_FLAGS, f"-I{tools.mlir_aie.headers}", f"-I{source.parent}"]
         command += [
@@ -179,6 +187,11 @@ def compile_kernels(design: Design, tools: Toolchain, room: Path) -> None:
             f"{source.stem}.o",
         ]
         run(command, room, source.name)
+
+
+def kernels_of(design: Design) -> set[str]:
+    """The names of what its cores call."""
+    return {call.kernel for call in design.calls} | {s.put for s in design.streams if s.chunk}
 
 
 def run(command: Sequence[str], room: Path, what: str) -> None:
@@ -210,6 +223,32 @@ def extract_pdi(xclbin: Path, tool: str) -> Path:
     return room / names[0]
 
 
+def joined(parts: Sequence[tuple[bytes, Sequence[int]]]) -> bytes:
+    """Instructions of several designs as one stream: its header says how many instructions and how
+    many bytes there are, and each transfer's address which of the run's buffers it is in.
+    """
+    if len(parts) == 1:
+        return parts[0][0]
+    head = list(struct.unpack_from(f"<{_HEAD_WORDS}I", parts[0][0]))
+    head[_COUNT_WORD] = 0
+    body = bytearray()
+    for content, numbers in parts:
+        words = list(struct.unpack(f"<{len(content) // 4}I", content))
+        for at in patches(words):
+            words[at + _NUMBER_WORD] = numbers[words[at + _NUMBER_WORD]]
+        head[_COUNT_WORD] += words[_COUNT_WORD]
+        body += struct.pack(f"<{len(words) - _HEAD_WORDS}I", *words[_HEAD_WORDS:])
+    head[_SIZE_WORD] = len(body) + 4 * _HEAD_WORDS
+    return struct.pack(f"<{_HEAD_WORDS}I", *head) + bytes(body)
+
+
+def patches(words: Sequence[int]) -> Iterator[int]:
+    """Where the instructions are that put a buffer's address into a transfer."""
+    for at in range(len(words) - _OFFSET_WORD):
+        if words[at] == _PATCH and words[at + 1] == _PATCH_BYTES:
+            yield at
+
+
 def find_places(instructions: bytes, design: Design, values: Mapping[str, int]) -> list[int]:
     """Where in the instructions the transfers' addresses are, in the transfers' order.
 
@@ -219,10 +258,9 @@ def find_places(instructions: bytes, design: Design, values: Mapping[str, int]) 
     """
     words = struct.unpack(f"<{len(instructions) // 4}I", instructions)
     places, found = [], []
-    for at in range(len(words) - _OFFSET_WORD):
-        if words[at] == _PATCH and words[at + 1] == _PATCH_BYTES:
-            places.append(4 * (at + _OFFSET_WORD))
-            found.append((words[at + _NUMBER_WORD], words[at + _OFFSET_WORD]))
+    for at in patches(words):
+        places.append(4 * (at + _OFFSET_WORD))
+        found.append((words[at + _NUMBER_WORD], words[at + _OFFSET_WORD]))
     expected = addresses(design, values)
     if found != expected:
         raise ToolchainError(
