@@ -236,3 +236,35 @@ def test_runs_are_cut_into_lists_that_the_watchdog_lets_end() -> None:
     assert lists(0.9, 0.9, 0.2, 0.2) == [1, 1, 2]
     assert lists(*[0.1] * 25) == [10, 10, 5]
     assert lists(*[0.04] * 24, 0.9) == [25], "the last begins a command"
+
+
+def test_what_is_built_is_what_a_session_asks_for(conv: Path, llama: Path, cache: Path) -> None:
+    """A session plans with what is built alone, where a build plans with all that could be."""
+    from onnx_iron.provider.devices.npu.plan import make_plan
+
+    for path in (conv / "decode.onnx", llama / "decode.onnx"):
+        wanted = planned(path)
+        for work in wanted.work:
+            if work.artifact is not None:
+                COMPILER.build(work.artifact)
+        (subgraph,) = subgraphs_of(path)
+        found = make_plan(subgraph, Target.NPU2, COMPILER, any_artifact=False)
+        assert segments(found) == segments(wanted)
+
+
+def subgraphs_of(path: Path) -> list[Any]:
+    """What the provider would compile of a model."""
+    import onnxruntime
+
+    from onnx_iron.provider.devices.sinks import sink
+    from onnx_iron.provider.options import SINK
+    from onnx_iron.provider.registration import EP_NAME, register
+
+    register()
+    with sink() as (name, subgraphs):
+        onnxruntime.InferenceSession(
+            str(path),
+            providers=[EP_NAME, "CPUExecutionProvider"],
+            provider_options=[{"device": "cpu", SINK: name}, {}],
+        )
+    return list(subgraphs)

@@ -82,13 +82,11 @@ def put_together(
         together: the same for several, or None where the NPU does not take them.
     """
     places = {id(step): place for place, step in enumerate(subgraph.steps)}
-    taken = [made for made in fused(subgraph) if together(made) is not None]
-    taken = merged(taken, subgraph, lambda made: together(made) is not None)
-    found: list[tuple[int, Work]] = []
-    for made in taken:
-        work = together(made)
-        assert work is not None
-        found.append((place(made, places), work))
+    # Products that become one are not built one by one.
+    taken = merged(list(fused(subgraph)), subgraph, lambda made: together(made) is not None)
+    work = [(made, together(made)) for made in taken]
+    taken = [made for made, done in work if done is not None]
+    found = [(place(made, places), done) for made, done in work if done is not None]
     done = {id(part) for made in taken for part in made.parts}
     steps = [step for step in subgraph.steps if id(step) not in done]
     # A norm that a product does for itself may have other readers.
