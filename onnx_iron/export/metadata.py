@@ -143,12 +143,13 @@ def _limits_of(step: Step) -> Iterator[CallLimit]:
     destination = step.outputs[0]
     if destination.base.role is Role.STATE:
         yield from _places(destination, {**destination.valid, **next(step.tensors()).valid})
+    inputs = step.op.declared(len(step.inputs))
     given = {
         declared.name: operand
-        for declared, operand in zip(step.op.inputs, step.inputs, strict=True)
+        for declared, operand in zip(inputs, step.inputs, strict=True)
         if operand is not None
     }
-    kinds = {declared.name: declared.kind for declared in step.op.inputs}
+    kinds = {declared.name: declared.kind for declared in inputs}
     shapes = {name: x.shape if isinstance(x, Handle) else () for name, x in given.items()}
     integers = {name: [x] for name, x in given.items() if kinds[name] in (Kind.SCALAR, Kind.INDEX)}
     for limit in step.op.limits(shapes, integers):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from onnx_iron.dtypes import INT32, Spec
 from onnx_iron.export.functions import Functions
 from onnx_iron.export.nodes import Nodes
 from onnx_iron.export.scalars import scalar
@@ -15,6 +16,7 @@ from onnx_iron.graph.value import Value
 from onnx_iron.operators import OPERATORS
 
 _Shape = tuple[int, ...]
+_SCALAR = Spec((), INT32)
 
 
 class Tensors:
@@ -86,9 +88,9 @@ class Tensors:
     def _narrow(self, seen: str, region: Region, rows: Value | None, handle: Handle) -> str:
         op = OPERATORS["Narrow"].from_attributes({"axis": region.axis, "length": region.length})
         inputs = [seen, scalar(self._nodes, region.start), self._optional(rows)]
-        shapes = [region.view_shape, (), () if rows is not None else None]
+        specs = [Spec(region.view_shape, handle.dtype), _SCALAR, None if rows is None else _SCALAR]
         name = self._nodes.unique(f"{handle.base.name}.narrow")
-        return self._functions.add(op, name, inputs, shapes, [name])[0]
+        return self._functions.add(op, name, inputs, specs, [name])[0]
 
     def _optional(self, rows: Value | None) -> str:
         return "" if rows is None else scalar(self._nodes, rows)
@@ -160,9 +162,12 @@ class Tensors:
     ) -> str:
         op = OPERATORS["SliceScatter"].from_attributes({"axis": region.axis})
         inputs = [value, part, scalar(self._nodes, region.start), self._optional(rows)]
-        shapes = [region.view_shape, _part_shape(region), (), () if rows is not None else None]
+        whole, given = (
+            Spec(shape, handle.dtype) for shape in (region.view_shape, _part_shape(region))
+        )
+        specs = [whole, given, _SCALAR, None if rows is None else _SCALAR]
         name = self._nodes.unique(f"{handle.base.name}.write")
-        made = self._functions.add(op, name, inputs, shapes, [name])[0]
+        made = self._functions.add(op, name, inputs, specs, [name])[0]
         self._nodes.info(made, handle.dtype, region.view_shape)
         return made
 
