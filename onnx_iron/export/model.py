@@ -106,6 +106,7 @@ def _add_step(
         tensors.write(destination, tensors.read(first), first.shape, bounds)
         return
     if step.op.name == "Copy" and first is not None and first.role is Role.VIEW:
+        # What is made of it by standard nodes has memory of its own.
         tensors.values[Role.INTERMEDIATE, destination.name] = tensors.read(first)
         return
 

@@ -73,13 +73,12 @@ class Tensors:
                 lambda: self._narrow(seen, region, rows, handle),
             )
         else:
-            ends = (start, start + region.length)
+            last = start + (region.length - 1) * region.step
+            where = (start, last + 1, region.axis, *([region.step] if region.step > 1 else []))
             taken = self._nodes.once(
-                ("Slice", seen, region.axis, ends),
+                ("Slice", seen, where),
                 lambda: self._nodes.node(
-                    "Slice",
-                    [seen, *(self._nodes.shape([n]) for n in (*ends, region.axis))],
-                    f"{value}.slice",
+                    "Slice", [seen, *(self._nodes.shape([n]) for n in where)], f"{value}.slice"
                 ),
             )
         self._nodes.info(taken, handle.dtype, taken_shape)
@@ -160,6 +159,8 @@ class Tensors:
     def _scatter(
         self, handle: Handle, value: str, part: str, region: Region, rows: Value | None
     ) -> str:
+        if region.step > 1:
+            return self._scatter_apart(value, part, region)
         op = OPERATORS["SliceScatter"].from_attributes({"axis": region.axis})
         inputs = [value, part, scalar(self._nodes, region.start), self._optional(rows)]
         whole, given = (
@@ -170,6 +171,16 @@ class Tensors:
         made = self._functions.add(op, name, inputs, specs, [name])[0]
         self._nodes.info(made, handle.dtype, region.view_shape)
         return made
+
+    def _scatter_apart(self, value: str, part: str, region: Region) -> str:
+        """``part`` at every few entries of ``value``: each entry is one of either."""
+        assert isinstance(region.start, int)
+        size = region.view_shape[region.axis]
+        index = np.arange(size)
+        index[region.start :: region.step][: region.length] = size + np.arange(region.length)
+        both = self._nodes.node("Concat", [value, part], f"{value}.both", axis=region.axis)
+        inputs = [both, self._nodes.constant(index)]
+        return self._nodes.node("Gather", inputs, f"{value}.write", axis=region.axis)
 
 
 def _rows(region: Region, bounds: Mapping[int, Value]) -> Value | None:

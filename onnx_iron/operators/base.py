@@ -32,6 +32,7 @@ __all__ = [
     "COMMON",
     "DOMAIN",
     "OPERATORS",
+    "STANDARD",
     "VERSION",
     "Attribute",
     "Case",
@@ -48,6 +49,8 @@ __all__ = [
 
 # Every operator by its name; each class adds itself as it is declared.
 OPERATORS: dict[str, type[Op]] = {}
+# Those that are standard operators, none of the domain's.
+STANDARD: dict[str, type[Op]] = {}
 
 
 class Op(Attributes):
@@ -105,8 +108,8 @@ class Op(Attributes):
                 member.name = name
                 found.append(member)
         cls.inputs = tuple(found) or cls.inputs
-        if cls.inputs and not cls.name.startswith("_") and cls.domain == DOMAIN:
-            OPERATORS[cls.name] = cls
+        if cls.inputs and not cls.name.startswith("_"):
+            (OPERATORS if cls.domain == DOMAIN else STANDARD)[cls.name] = cls
 
     # -- what a subclass says ---------------------------------------------------------------
 

@@ -28,3 +28,6 @@ class Tanh(Function):
         exact = 2 * expit(2 * x) - 1
         small = x - x**3 / 3 + 2 * x**5 / 15
         return np.where(np.abs(x) < 1e-3, small, exact)
+
+    def magnitude(self, x: Array) -> Array:
+        return np.ones(x.shape)  # of which it is approximated to a part
