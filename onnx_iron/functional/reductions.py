@@ -25,7 +25,8 @@ def _reduced(function: str, op: type[Op], x: Any, dim: Any, keepdim: bool) -> Ha
     """One operator over the axes ``dim`` (all where None), as the last axis of a view."""
     x = handle_of(function, "x", x)
     if not x.ndim:
-        return x.copy()
+        copied: Handle = x.copy()
+        return copied
     given = range(x.ndim) if dim is None else dim if isinstance(dim, Sequence) else [dim]
     axes = [axis_of(function, x, axis) for axis in given]
     if len(set(axes)) != len(axes) or not axes:

@@ -145,4 +145,5 @@ def pad(x: Any, pad: Sequence[int], mode: str = "constant", value: float = 0.0) 
                 None if part is None else trace.lift(np.ascontiguousarray(part)) for part in filled
             )
             x = cat([part for part in (before, x, after) if part is not None], axis)
-    return x
+    padded: Handle = x
+    return padded

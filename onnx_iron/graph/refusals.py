@@ -74,7 +74,10 @@ class Unknown:
     __complex__ = _refused("complex()")
     __round__ = _refused("round()")
     __floor__ = __ceil__ = __trunc__ = _refused("rounding")
-    __lt__ = __le__ = __gt__ = __ge__ = _refused("comparison")
+    __lt__: Callable[..., Any] = _refused("comparison")
+    __le__: Callable[..., Any] = __lt__
+    __gt__: Callable[..., Any] = __lt__
+    __ge__: Callable[..., Any] = __lt__
     __len__: Callable[..., Any] = _refused("len()")
     __contains__ = _refused("'in'")
     __iter__ = __reversed__ = _refused("iteration")

@@ -63,7 +63,7 @@ class Trace:
 
     def __init__(self, parts: Mapping[str, Any]) -> None:
         self.steps: list[Step] = []
-        self.most: dict[str, int] = {}
+        self.most: Mapping[str, int] = {}
         self.inputs: dict[str, Handle] = {}
         self.value_names: list[str] = []
         self.weights: dict[str, Weight] = {}

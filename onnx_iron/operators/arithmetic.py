@@ -43,7 +43,7 @@ class Binary(Op):
     """
 
     elementwise = True
-    cases = (
+    cases: ClassVar[tuple[Case, ...]] = (
         Case({"a": (4, 64), "b": (4, 64)}),
         Case({"a": (5, 33), "b": (33,)}),
         Case({"a": (5, 1), "b": (1, 7)}),

@@ -17,7 +17,7 @@ class _Compare(Binary):
     a = In(Kind.NUMBER)
     b = In(Kind.NUMBER)
     results: ClassVar = {"y": BOOL}
-    cases = (Case({"a": (5, 33), "b": (33,)}), Case({"a": (5, 1), "b": (1, 7)}))
+    cases: ClassVar = (Case({"a": (5, 33), "b": (33,)}), Case({"a": (5, 1), "b": (1, 7)}))
     ufunc: ClassVar[Any]
     sign: ClassVar[tuple[int, ...]]
 

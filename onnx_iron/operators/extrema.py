@@ -17,7 +17,7 @@ class _Extremum(Binary):
     b = In(Kind.NUMBER)
     ufunc: ClassVar[Any]
     picks: ClassVar[Any]
-    cases = (Case({"a": (5, 33), "b": (33,)}), Case({"a": (5, 1), "b": (1, 7)}))
+    cases: ClassVar = (Case({"a": (5, 33), "b": (33,)}), Case({"a": (5, 1), "b": (1, 7)}))
 
     def oracle(self, a: Array, b: Array) -> Array:
         chosen = np.where(self.picks(a, b), a, b)

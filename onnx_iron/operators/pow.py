@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,7 +20,7 @@ class Pow(Binary):
     b = In()
     flops_each = 16
     tolerance = Tolerance(2, 1, "exp and log are approximated")
-    cases = (Case({"a": (4, 64), "b": (4, 64)}), Case({"a": (5, 33), "b": ()}))
+    cases: ClassVar = (Case({"a": (4, 64), "b": (4, 64)}), Case({"a": (5, 33), "b": ()}))
     ufunc = np.power
 
     def reference(self, a: Array, b: Array) -> Array:
