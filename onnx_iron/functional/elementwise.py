@@ -189,12 +189,12 @@ def to(x: Any, dtype: Any) -> Handle:
         >>> F.to(x, "bfloat16").dtype.name
         'bfloat16'
     """
-    x = handle_of("to", "x", x)
+    handle = handle_of("to", "x", x)
     text = str(dtype)
     wanted = as_dtype(text.removeprefix("torch.") if text.startswith("torch.") else dtype)
-    if x.dtype == wanted:
-        return x
-    return Cast.step(x, to=onnx_type(wanted))
+    if handle.dtype == wanted:
+        return handle
+    return Cast.step(handle, to=onnx_type(wanted))
 
 
 for _name, _dtype in {

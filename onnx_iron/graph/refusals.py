@@ -85,7 +85,8 @@ class Unknown:
     __abs__ = _refused("abs()", _FUNCTIONS)
     __pow__: Callable[..., Any] = _refused("**", _FUNCTIONS)
     __rpow__ = __pow__
-    __mod__ = __rmod__ = _refused("%")
+    __mod__: Callable[..., Any] = _refused("%")
+    __rmod__ = __mod__
     __divmod__ = __rdivmod__ = _refused("divmod()")
     __and__ = __rand__ = _refused("&")
     __or__ = __ror__ = _refused("|")

@@ -205,9 +205,7 @@ class Op(Attributes):
         """
         inputs = self.declared(len(specs))
         if len(specs) > len(inputs):
-            raise ValueError(
-                f"{self.name} takes {len(inputs)} inputs at the most, not {len(specs)}"
-            )
+            raise ValueError(f"{self.name} takes {len(inputs)} inputs at most, not {len(specs)}")
         padded = [*specs, *[None] * (len(inputs) - len(specs))]
         dtype: np.dtype[Any] | None = None
         for declared, spec in zip(inputs, padded, strict=True):
@@ -252,9 +250,7 @@ class Op(Attributes):
             if given != BOOL:
                 raise TypeError(f"{where} is {given.name}; it must be bool, as comparisons give")
         elif declared.kind is Kind.NUMBER and given not in (*FLOATS, *INDICES):
-            raise TypeError(
-                f"{where} is {given.name}; it must be float32, bfloat16, int32 or int64"
-            )
+            raise TypeError(f"{where} is {given.name}; it must be {Kind.NUMBER.value}")
         elif given not in FLOATS and declared.kind not in (Kind.ANY, Kind.NUMBER):
             raise TypeError(f"{where} is {given.name}; it must be float32 or bfloat16")
         elif declared.kind in COMMON:
@@ -286,7 +282,9 @@ class Op(Attributes):
                         f"{self.name}: {operand.name} is bounded by {rows} along its last axis, "
                         "which is summed over, padding and all"
                     )
-                placed = len(shape) - operand.ndim + axis
+                # An operator that drops the axis it sums over keeps those before it.
+                dropped = self.reduces_last_axis and len(shape) < operand.ndim
+                placed = axis if dropped else len(shape) - operand.ndim + axis
                 if shape[placed] != operand.shape[axis]:
                     raise ValueError(
                         f"{self.name}: {operand.name} is bounded by {rows} along axis {axis}, "

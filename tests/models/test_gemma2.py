@@ -51,7 +51,9 @@ class Gemma2(Graph):
                 enable_gqa=True,
                 scale=config.query_pre_attn_scalar**-0.5,
                 softcap=config.attn_logit_softcapping,
-                window=config.sliding_window if a.is_sliding else None,
+                window=config.sliding_window
+                if config.layer_types[i] == "sliding_attention"
+                else None,
             )
             y = F.linear(y.flatten(1), a.o_proj.weight)
             h = h + self.norm(y, layer.post_attention_layernorm)
