@@ -157,6 +157,38 @@ def check_joinable(where: str, model: Model, length: int, count: int) -> None:
             )
 
 
+def check_whole(where: str, model: Model, length: int, count: int) -> None:
+    """Refuse to cut what only makes sense as a whole.
+
+    Raises:
+        ValueError: the rows are more than one chunk.
+    """
+    if model.whole and count > length:
+        raise ValueError(
+            f"{where}: {count} rows, expected {length} at most: each row of {model.path} depends "
+            "on all others, so that they can't be cut into chunks; export with a larger context, "
+            "or shorten the text"
+        )
+
+
+def fits_padded(model: Model, arrays: Mapping[str, Array]) -> bool:
+    """Whether inputs have fewer rows than the model takes, and would fit with zeros after them."""
+    shorter = False
+    for name, array in arrays.items():
+        port = model.inputs.get(name)
+        if port is None or name in model.values:
+            continue
+        axes = model.row_axes(name)
+        if len(array.shape) != len(port.dims) or len(axes) > 1:
+            return False
+        for axis, (size, dim) in enumerate(zip(array.shape, port.dims, strict=True)):
+            if dim is not None and size != dim:
+                if axis not in axes or not 0 < size < dim:
+                    return False
+                shorter = True
+    return shorter
+
+
 def same_outputs(model: Model, other: Model) -> bool:
     """Whether ``other`` gives for one row what ``model`` would."""
     value = model.rows_value or ""

@@ -37,6 +37,7 @@ from onnx_iron.graph.value import Value
 from onnx_iron.provider.states import STATES, States, StateSpec, aligned, read_states
 
 CONTEXT = "onnx_iron.context"
+WHOLE = "onnx_iron.whole"
 
 TYPES: dict[str, DType] = {
     "tensor(float)": FLOAT32,
@@ -86,13 +87,20 @@ class Model:
         rows_value: the per-call value that says how many rows of a chunk are valid, if there is
             one.
         context: the number of rows that the states have room for, where the model says it.
+        whole: each row depends on all rows of a call, so that they can't be cut into chunks.
     """
 
     def __init__(self, path: Path, session: onnxruntime.InferenceSession) -> None:
         self.path = path
         self.session = session
-        metadata = session.get_modelmeta().custom_metadata_map
         where = str(path)
+        try:
+            metadata = session.get_modelmeta().custom_metadata_map
+            given, made = session.get_inputs(), session.get_outputs()
+            inputs = {item.name: _port(item, path) for item in given}
+            outputs = {item.name: _port(item, path) for item in made}
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{where}: a name or a text in it is no UTF-8 ({error})") from None
         self.states = read_states(metadata.get(STATES, "[]"), where)
         values = read_values(metadata.get(VALUES, "{}"), where)
         self.values = list(values)
@@ -103,8 +111,7 @@ class Model:
                 self.bounds.setdefault(name, {}).setdefault(axis, Value.named(value))
         self.limits = read_limits(metadata.get(LIMITS, "[]"), where)
         self.context = _context(metadata.get(CONTEXT), where)
-        inputs = {item.name: _port(item, path) for item in session.get_inputs()}
-        outputs = {item.name: _port(item, path) for item in session.get_outputs()}
+        self.whole = metadata.get(WHOLE) == "true"
         for state in self.states.values():
             _check_state(state, inputs, outputs, path)
         past = {state.input for state in self.states.values()}
@@ -119,6 +126,10 @@ class Model:
         self._given: dict[str, Array] = {}
         self._made: dict[str, Array] | None = None
         self._in_place = False
+
+    def shared(self) -> Model:
+        """The same model, weights and all, with bindings of its own."""
+        return Model(self.path, self.session)
 
     def _check_described(self, where: str) -> None:
         """Refuse metadata that speaks of what the model does not have."""

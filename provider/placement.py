@@ -114,7 +114,7 @@ def placement(session: onnxruntime.InferenceSession | HasPlacement) -> Placement
         )
     meta = session.get_modelmeta()
     key = (
-        meta.graph_name,
+        _text(meta, "graph_name"),
         tuple(item.name for item in session.get_inputs()),
         tuple(item.name for item in session.get_outputs()),
         frozenset(session.get_provider_options().get(EP_NAME, {}).items()),
@@ -166,14 +166,23 @@ def _from_onnxruntime(assigned: Sequence[Any], record: Record | None) -> list[Ro
     for subgraph in assigned:
         ours = subgraph.ep_name == EP_NAME
         for node in subgraph.get_nodes():
+            name, domain, op_type = (_text(node, what) for what in ("name", "domain", "op_type"))
             if ours:
-                where, reason = _place(record, node.name)
+                where, reason = _place(record, name)
             else:
-                decision = left.get((node.name, node.op_type))
+                decision = left.get((name, op_type))
                 where = _device(subgraph.ep_name)
                 reason = "" if decision is None else decision.reason
-            rows.append(Row(node.name, node.domain, node.op_type, subgraph.ep_name, where, reason))
+            rows.append(Row(name, domain, op_type, subgraph.ep_name, where, reason))
     return rows
+
+
+def _text(node: Any, what: str) -> str:
+    """A node's name, domain or operator; where it is no text, pybind11 raises."""
+    try:
+        return str(getattr(node, what))
+    except UnicodeDecodeError:
+        return "(no UTF-8)"
 
 
 def _from_record(record: Record) -> list[Row]:

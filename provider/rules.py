@@ -17,8 +17,8 @@ def lower(node: Node, lowering: Lowering) -> None:
     operation = Operation(node, lowering)
     if node.domain == DOMAIN:
         lower_iron(operation)
-    elif node.domain == "" and node.op_type in RULES:
-        RULES[node.op_type](operation)
+    elif (node.domain, node.op_type) in RULES:
+        RULES[node.domain, node.op_type](operation)
     else:
         raise Refused("there is no kernel for it")
     missing = [name for name in node.outputs if name and name not in lowering.specs]

@@ -13,9 +13,11 @@ import onnxruntime
 from onnx_iron.dtypes import Array
 from onnx_iron.provider.chunks import (
     check_joinable,
+    check_whole,
     chunks,
     cut,
     dims_of,
+    fits_padded,
     fitted,
     joined,
     leading,
@@ -90,11 +92,9 @@ class Session:
         with contextlib.suppress(LookupError):
             reports = list(self.placement().values()) if provider == "iron" else []
         # Only our own kernels may write a state over itself, and only within one node of theirs.
-        in_place = bool(reports) and all(report.complete for report in reports)
+        self._in_place = bool(reports) and all(report.complete for report in reports)
         states = merged({m.path: m.states for m in self._models.values()})
-        self._states = States(states, _memory(reports))
-        for model in self._models.values():
-            model.bind_states(self._states, in_place)
+        self._use(States(states, _memory(reports)))
 
     # -- calls ------------------------------------------------------------------------------
 
@@ -104,6 +104,9 @@ class Session:
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         """One call with the shapes of a model: of two, the one that they fit.
+
+        Fewer rows than a model's are padded with zeros, and its outputs cut to them, where the
+        value that says how many are valid is left out.
 
         Args:
             inputs: arrays by input name; per-call values may be left out.
@@ -147,38 +150,7 @@ class Session:
             TypeError: dtypes that are not the model's.
         """
         where = "Session.prefill()"
-        model = self._role("prefill", where)
-        value = model.rows_value
-        if value is None:
-            return self._call(where, model, inputs)
-        if value in inputs:
-            raise ValueError(f"{where}: {value!r} is filled in for each chunk; leave it out")
-        arrays = self._arrays(where, model, inputs)
-        row_inputs = model.row_inputs()
-        count = row_count(arrays, row_inputs)
-        name, axis = next(iter(row_inputs.items()))
-        length = model.inputs[name].dims[axis] or count
-        check_joinable(where, model, length, count)
-        begins_at = self._position
-        if POSITION in arrays:
-            model.check_input(where, POSITION, arrays[POSITION])
-            begins_at = int(arrays.pop(POSITION).reshape(()))
-        self._check_room(where, model, begins_at, count)
-        parts = chunks(model, self._for_rest(model), length, count)
-        # All chunks are looked at before the first one runs and writes.
-        prepared = []
-        for part, given in zip(parts, cut(where, model, parts, arrays), strict=True):
-            if POSITION in part.model.inputs:
-                given[POSITION] = self._scalar(where, part.model, POSITION, begins_at + part.begin)
-            if part.model is model:
-                given[value] = self._scalar(where, model, value, part.rows)
-            given = {n: array for n, array in given.items() if n in part.model.inputs}
-            prepared.append(self._prepared(where, part.model, given))
-        results = []
-        for part, given in zip(parts, prepared, strict=True):
-            results.append(part.model.call(given, self._states))
-            self._position = begins_at + part.begin + part.rows
-        return joined(parts, results, model)
+        return self._chunked(where, self._role("prefill", where), inputs)
 
     # -- states -----------------------------------------------------------------------------
 
@@ -186,6 +158,44 @@ class Session:
     def position(self) -> int:
         """Rows run since the last reset."""
         return self._position
+
+    @property
+    def context(self) -> int | None:
+        """The rows that the states have room for, where the models say it."""
+        return next((m.context for m in self._models.values() if m.context is not None), None)
+
+    def rewind(self, rows: int) -> None:
+        """Take back the last ``rows`` rows, as if they had not been run.
+
+        Raises:
+            ValueError: fewer rows were run, or a state of the model isn't a cache by position, such
+                as what a convolution carries: what it held before is gone. ``fork`` or ``save``
+                keep it.
+        """
+        if not 0 <= rows <= self._position:
+            raise ValueError(
+                f"Session.rewind(): rows is {rows}, expected 0..{self._position}, those run so far"
+            )
+        for model in self._models.values():
+            for state in model.states.values():
+                if rows and not state.by_position:
+                    raise ValueError(
+                        f"Session.rewind(): the state {state.name!r} keeps no entry for each "
+                        "position, so what it held before is gone; reset, or fork() or save() "
+                        "before what may be taken back"
+                    )
+        self._position -= rows
+
+    def fork(self) -> Session:
+        """Another session that goes on from here by itself: a copy of the states, and the same
+        models, weights and all. The two may be called from different threads.
+        """
+        other = object.__new__(Session)
+        other._models = {role: model.shared() for role, model in self._models.items()}
+        other._position = self._position
+        other._in_place = self._in_place
+        other._use(self._states.copied())
+        return other
 
     def reset(self) -> None:
         """Zero the states and the position."""
@@ -225,6 +235,11 @@ class Session:
 
     # -- inside -----------------------------------------------------------------------------
 
+    def _use(self, states: States) -> None:
+        self._states = states
+        for model in self._models.values():
+            model.bind_states(states, self._in_place)
+
     @property
     def _main(self) -> Model:
         return next(iter(self._models.values()))
@@ -260,6 +275,8 @@ class Session:
         row_inputs = model.row_inputs()
         axis = next(iter(row_inputs.values()), 0)
         count = leading([arrays[name] for name in row_inputs if name in arrays], axis)
+        if value is not None and value not in arrays and fits_padded(model, arrays):
+            return self._chunked(where, model, inputs)
         if value is not None and value not in arrays:
             arrays[value] = self._scalar(where, model, value, count)
         if POSITION in model.inputs and POSITION not in arrays:
@@ -276,6 +293,40 @@ class Session:
         if counts:
             self._position = begin + rows
         return results
+
+    def _chunked(self, where: str, model: Model, inputs: Mapping[str, Any]) -> dict[str, Array]:
+        value = model.rows_value
+        if value is None:
+            return self._call(where, model, inputs)
+        if value in inputs:
+            raise ValueError(f"{where}: {value!r} is filled in for each chunk; leave it out")
+        arrays = self._arrays(where, model, inputs)
+        row_inputs = model.row_inputs()
+        count = row_count(arrays, row_inputs)
+        name, axis = next(iter(row_inputs.items()))
+        length = model.inputs[name].dims[axis] or count
+        check_joinable(where, model, length, count)
+        check_whole(where, model, length, count)
+        begins_at = self._position
+        if POSITION in arrays:
+            model.check_input(where, POSITION, arrays[POSITION])
+            begins_at = int(arrays.pop(POSITION).reshape(()))
+        self._check_room(where, model, begins_at, count)
+        parts = chunks(model, self._for_rest(model), length, count)
+        # All chunks are looked at before the first one runs and writes.
+        prepared = []
+        for part, given in zip(parts, cut(where, model, parts, arrays), strict=True):
+            if POSITION in part.model.inputs:
+                given[POSITION] = self._scalar(where, part.model, POSITION, begins_at + part.begin)
+            if part.model is model:
+                given[value] = self._scalar(where, model, value, part.rows)
+            given = {n: array for n, array in given.items() if n in part.model.inputs}
+            prepared.append(self._prepared(where, part.model, given))
+        results = []
+        for part, given in zip(parts, prepared, strict=True):
+            results.append(part.model.call(given, self._states))
+            self._position = begins_at + part.begin + part.rows
+        return joined(parts, results, model)
 
     @staticmethod
     def _prepared(where: str, model: Model, arrays: dict[str, Array]) -> dict[str, Array]:

@@ -21,12 +21,18 @@ STATES = "onnx_iron.states"
 
 @dataclass(frozen=True)
 class StateSpec:
-    """A state as a model's metadata declares it; ``output`` is None for one that is only read."""
+    """A state as a model's metadata declares it.
+
+    Attributes:
+        output: None for one that is only read.
+        by_position: a call at a position reads nothing that later ones wrote.
+    """
 
     name: str
     input: str
     output: str | None
     spec: Spec
+    by_position: bool = False
 
 
 def read_states(metadata: str, where: str) -> dict[str, StateSpec]:
@@ -63,7 +69,12 @@ def _read_state(item: Any, where: str) -> StateSpec:
         raise unreadable(
             where, STATES, f"dtype is {reprlib.repr(item['dtype'])}, expected one of {expected}"
         )
-    return StateSpec(item["name"], item["input"], item["output"], Spec(tuple(shape), dtype))
+    by_position = item.get("by_position", False)  # older exports don't say
+    if type(by_position) is not bool:
+        shown = reprlib.repr(by_position)
+        raise unreadable(where, STATES, f"by_position is {shown}, expected true or false")
+    spec = Spec(tuple(shape), dtype)
+    return StateSpec(item["name"], item["input"], item["output"], spec, by_position)
 
 
 def aligned(spec: Spec, what: str = "a tensor") -> Array:
@@ -105,7 +116,8 @@ class States:
     """One buffer for each state, or two where a model can't update them in place."""
 
     def __init__(self, specs: Iterable[StateSpec], memory: Memory = HOST) -> None:
-        self.specs = {spec.name: spec.spec for spec in specs}
+        self._described = list(specs)
+        self.specs = {spec.name: spec.spec for spec in self._described}
         self._memory = memory
         self._current = {name: memory.array(spec) for name, spec in self.specs.items()}
         self._next: dict[str, Array] = {}
@@ -134,6 +146,14 @@ class States:
         for array in self._current.values():
             array.view(np.uint8).fill(0)
             self._memory.touch(array)
+
+    def copied(self) -> States:
+        """States of their own, with the same contents."""
+        others = States(self._described, self._memory)
+        for name, array in others._current.items():
+            array[...] = self.fetch(name)
+            self._memory.touch(array)
+        return others
 
     def save(self, path: Path, position: int) -> None:
         """Write all states and the position as a .npz file; bfloat16 as its 16 bits."""

@@ -45,6 +45,13 @@ class Subgraph:
     placed: dict[str, int]
     pairs: list[tuple[int, int]]
 
+    def memory(self, name: str) -> str:
+        """A name for the bytes that a value is in: equal for roots that may share them."""
+        root = self.lowering.resolve(name)[0]
+        if root in self.placed:
+            return f"output {self.placed[root]}"
+        return next((f"output {o}" for i, o in self.pairs if self.inputs[i] == root), root)
+
     def copy(self) -> Subgraph:
         """One that a device may rewrite."""
         lowering = self.lowering

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import onnx
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from onnx_iron.export.identity import EXPORT_KEY, WEIGHTS_KEY, recorded, sample_digest
+from onnx_iron.export.metadata import read_json, unreadable
 
 
 def check_weights(
@@ -31,11 +32,11 @@ def check_weights(
     for tensor in loaded.graph.initializer:
         if not uses_external_data(tensor):
             continue
-        info = ExternalDataInfo(tensor)
+        info = external_data(tensor, model)
         file = model.parent / info.location
         if not file.is_file():
             raise FileNotFoundError(
-                f"{model} keeps its weights in {file.name}, which is not beside it"
+                f"{model} keeps its weights in {info.location!r}, which is not beside it"
             )
         end = (info.offset or 0) + (info.length or 0)
         size = file.stat().st_size
@@ -47,10 +48,11 @@ def check_weights(
     text = recorded(loaded, WEIGHTS_KEY)
     if text is None:
         return
-    try:
-        expected = dict(json.loads(text))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise ValueError(f"{model}: metadata {WEIGHTS_KEY!r} can't be read ({error})") from None
+    expected = read_json(text, WEIGHTS_KEY, str(model))
+    if not isinstance(expected, dict):
+        raise unreadable(
+            str(model), WEIGHTS_KEY, f"{reprlib.repr(expected)}, expected an object of digests"
+        )
     if sample_digest(loaded, model.parent) != expected.get("sampled"):
         raise ValueError(_other(model))
     if whole:
@@ -58,6 +60,30 @@ def check_weights(
             with (model.parent / name).open("rb") as data:
                 if hashlib.file_digest(data, "sha256").hexdigest() != expected.get("sha256"):
                     raise ValueError(_other(model))
+
+
+def external_data(tensor: onnx.TensorProto, model: Path) -> ExternalDataInfo:
+    """Where a tensor's bytes are.
+
+    Raises:
+        ValueError: the model says it in another way than ONNX has it.
+    """
+    where = {entry.key: entry.value for entry in tensor.external_data}
+    for key in ("offset", "length"):
+        number = where.get(key, "0")
+        if not (number.isascii() and number.isdecimal() and int(number[:20]) < 1 << 63):
+            raise ValueError(
+                f"{model}: the {key} of {tensor.name!r} in its weights file is {number[:40]!r}, "
+                "expected a number of bytes"
+            )
+    location = where.get("location", "")
+    path = Path(location)
+    if not location or "\0" in location or path.is_absolute() or ".." in path.parts:
+        raise ValueError(
+            f"{model}: {tensor.name!r} is in the file {location[:80]!r}, expected the name of one "
+            "beside the model"
+        )
+    return ExternalDataInfo(tensor)
 
 
 def check_together(models: Mapping[Path, onnx.ModelProto]) -> None:

@@ -22,6 +22,11 @@ PROMPTS = (
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``pytest tests/test_mutants.py --mutants`` tries every mutant."""
+    parser.addoption("--mutants", action="store_true", help="try every mutant; this takes long")
+
+
 @pytest.fixture
 def without_npu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without an NPU, whatever this one has."""
@@ -41,8 +46,8 @@ def smollm2() -> Path:
 @pytest.fixture(scope="session")
 def exported(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """The folder of an export of the model, made once for each set of options."""
+    from onnx_iron.models.exported import export_checkpoint
     from onnx_iron.models.gguf import GGUFCheckpoint
-    from onnx_iron.models.llama import export_llama
 
     made: dict[Any, Path] = {}
 
@@ -50,7 +55,7 @@ def exported(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Callabl
         key = (dtype, context, chunk, logits)
         if key not in made:
             made[key] = tmp_path_factory.mktemp("-".join(map(str, key)))
-            export_llama(
+            export_checkpoint(
                 GGUFCheckpoint(smollm2),
                 made[key],
                 dtype=dtype,

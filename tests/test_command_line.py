@@ -16,10 +16,10 @@ import pytest
 from gguf_files import byte_level_vocabulary, sentencepiece_vocabulary, write_llama
 
 import onnx_iron
+from onnx_iron.models.generation import Stop, generate
 from onnx_iron.models.tokenizer import Tokenizer
 from onnx_iron.provider.placement import Placement, Row
 from onnx_iron.tools import demo, download, progress
-from onnx_iron.tools.generate import Stop, generate
 from onnx_iron.tools.main import main
 
 ROOT = Path(__file__).parent.parent
@@ -295,10 +295,13 @@ def test_export_prints_the_files_that_it_wrote(
     assert main([str(argument) for argument in arguments]) == 0
     output = capsys.readouterr()
     files = [Path(line) for line in output.out.splitlines()]
-    assert {path.name for path in files} == {"prefill.onnx", "decode.onnx", "weights.bin"}
+    assert {path.name for path in files} == {
+        *("prefill.onnx", "decode.onnx"),
+        *("tokenizer.gguf.json", "weights.bin"),
+    }
     assert all(path.is_file() and path.parent == folder for path in files)
     assert output.err.strip().endswith(
-        f"3 files, {progress.size(sum(path.stat().st_size for path in files))}"
+        f"4 files, {progress.size(sum(path.stat().st_size for path in files))}"
     )
 
 
@@ -367,6 +370,7 @@ def test_the_demo_keeps_its_files_where_asked(
     assert {path.name for path in keep.iterdir()} == {
         "prefill.onnx",
         "decode.onnx",
+        "tokenizer.gguf.json",
         "weights.bin",
     }
     assert capsys.readouterr().out == "\n"

@@ -73,6 +73,29 @@ def test_our_provider_and_onnxruntime_take_every_operator_and_graph(
     assert {o.status for o in outcomes if o.implementation == ours} == {Status.PASSED}
 
 
+def test_states_are_updated_in_place_wherever_a_case_has_one(outcomes: list[Outcome]) -> None:
+    """Of graphs, and of operators alone that update an operand; the others say so once."""
+    updating = {name for name, op in OPERATORS.items() if op.updates}
+    stateful = {case.subject for case in CASES if case.trace.states}
+    for label, most in (("states in place", updating | stateful), ("every other state", stateful)):
+        found = [o for o in outcomes if label in o.implementation]
+        assert {o.status for o in found} == {Status.PASSED, Status.INAPPLICABLE}
+        assert {o.subject for o in found if o.status is Status.PASSED} <= most
+        assert len({o.detail for o in found if o.status is Status.INAPPLICABLE}) == 1
+    in_place = [o for o in outcomes if o.implementation.endswith(", states in place")]
+    assert {o.subject for o in in_place if o.status is Status.PASSED} >= updating | {
+        "decoder layer, decode",
+        "states that are swapped",
+    }
+
+
+def test_the_two_generations_of_the_npu_have_columns_of_their_own() -> None:
+    one, two = (iron(generation) for generation in ("npu1", "npu2"))
+    assert not {i.name for i in one} & {i.name for i in two}
+    assert {i.options["device"] for i in (*one, *two)} == {"npu"}
+    assert {i.options["device"] for i in iron(cpu_path())} == {"cpu"}
+
+
 def test_no_float32_tolerance_is_looser_than_four_times_the_worst_seen(
     outcomes: list[Outcome],
 ) -> None:

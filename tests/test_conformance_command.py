@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,6 +17,8 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from onnx_iron.conformance import NumpyReference, Outcome, Status, cases, run
+from onnx_iron.conformance.implementations.sessions import SessionImplementation, provider
+from onnx_iron.conformance.node_tests import node_tests, run_node_tests
 from onnx_iron.conformance.page import to_html
 from onnx_iron.conformance.report import Report, environment, from_json, reproduction, to_json
 from onnx_iron.conformance.runner import NO_ELEMENTS
@@ -55,7 +59,8 @@ def test_a_failure_is_exit_code_1_one_line_and_a_command_to_run_it_again(
     assert again in shown.out
     assert "numpy reference" not in shown.out
     assert shown.out.endswith("32 passed, 1 failed, 0 declined\n")
-    assert "theirs &lt;b&gt;: 1 of 256 elements" in page.read_text()
+    assert "theirs &lt;b&gt;: 1<" in page.read_text()
+    assert "1 of 256 elements" in page.read_text()
     assert from_json(kept.read_text(), "kept").outcomes == (FAILED,)
 
 
@@ -78,6 +83,33 @@ def test_a_report_comes_back_from_json(tmp_path: Path) -> None:
 def test_the_page_asks_nothing_of_a_network_and_runs_no_script() -> None:
     page = to_html(report(FAILED))
     assert not any(word in page for word in ("<script", "http:", "https:", "<link", "@import"))
+
+
+def test_the_page_says_of_each_cell_what_became_of_it() -> None:
+    def outcome(subject: str, status: Status, detail: str = "") -> Outcome:
+        return Outcome(f"{subject} case", subject, "float32", "ours", status, detail=detail)
+
+    page = to_html(
+        report(
+            outcome("Add", Status.PASSED),
+            outcome("Sub", Status.PASSED, "it is flushed"),
+            outcome("Mul", Status.FAILED, "7 ulps away"),
+            outcome("Div", Status.DECLINED, "no Div"),
+            outcome("Neg", Status.INAPPLICABLE, "no state"),
+        )
+    )
+    matrix = page.partition("<tbody>")[2].partition("</tbody>")[0]
+    kinds = {"Add": "passed", "Sub": "known", "Mul": "failed", "Div": "declined"}
+    kinds["Neg"] = "inapplicable"
+    for (subject, kind), row in zip(kinds.items(), matrix.split("<tr>")[1:], strict=True):
+        assert f">{subject}<" in row
+        assert f'<td class="{kind}"' in row
+    for detail in ("it is flushed", "no Div", "no state", "7 ulps away"):
+        assert detail in page
+    assert "1 of 5 outcomes are failures" in page
+    # What failed is read before the matrix.
+    assert page.index("7 ulps away") < page.index("<tbody>")
+    assert "Nothing failed" in to_html(report(outcome("Add", Status.PASSED)))
 
 
 def test_reproduction_commands_parse_and_select_one_case_and_implementation(
@@ -110,10 +142,52 @@ def test_what_selects_nothing_says_what_there_is(
 
 
 def test_a_named_provider_is_held_to_the_cases(capsys: pytest.CaptureFixture[str]) -> None:
-    for provider in ("CPUExecutionProvider", "IronExecutionProvider"):
-        command = ["conformance", "--op", "GEMV", "--provider", provider]
+    for named in ("CPUExecutionProvider", "IronExecutionProvider"):
+        command = ["conformance", "--op", "GEMV", "--provider", named]
         assert main([*command, "--dtype", "float32"]) == 0
         assert "GEMV  float32     13/13 (" in capsys.readouterr().out
+
+
+def test_onnxs_node_tests_are_passed_or_declined_with_a_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "kept.json"
+    command = ["conformance", "--provider", "IronExecutionProvider", "--json", str(kept)]
+    for name in ("test_add", "test_add_uint8", "test_layer_normalization_2d_axis0", "test_det_2d"):
+        command += ["--case", f"onnx: {name}"]
+    assert main(command) == 0
+    assert "onnx's node tests" in capsys.readouterr().out
+    found = {o.case: o for o in from_json(kept.read_text(), "kept").outcomes}
+    assert found["onnx: test_add"].status is Status.PASSED
+    assert found["onnx: test_det_2d"].status is Status.DECLINED
+    assert found["onnx: test_det_2d"].detail == "IronExecutionProvider takes none of its nodes"
+    again = reproduction(found["onnx: test_add"])
+    assert again == (
+        "onnx-iron conformance --case 'onnx: test_add' --provider IronExecutionProvider"
+    )
+
+
+def test_a_provider_that_gets_a_node_wrong_is_caught() -> None:
+    tests = {test.name: test for test in node_tests()}
+    wrong = dataclasses.replace(tests["test_add"], model=tests["test_sub"].model)
+    ours = provider("IronExecutionProvider", {})
+    # With the expected results of another operator plain onnxruntime fails as well, and says so.
+    (outcome,) = run_node_tests(ours, [wrong])
+    assert outcome.status is Status.DECLINED
+    assert "plain onnxruntime does not pass it either: another result" in outcome.detail
+
+    class Wrong(SessionImplementation):
+        def open(self, model: onnx.ModelProto) -> Any:
+            own = model.graph.name == "test_add"
+            return super().open(tests["test_sub"].model if own else model)
+
+    (implementation,) = ours
+    broken = Wrong(**vars(implementation))
+    (outcome,) = run_node_tests([broken], [tests["test_add"]])
+    assert (outcome.status, outcome.detail) == (
+        Status.FAILED,
+        "output 0: 60 of 60 elements are wrong",
+    )
 
 
 def test_vectors_are_backend_tests_that_onnxs_evaluator_passes(tmp_path: Path) -> None:

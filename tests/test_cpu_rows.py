@@ -10,6 +10,7 @@ import scipy.signal
 import scipy.special
 import torch
 from cpu_kernels import (
+    BF16,
     EPS,
     F32,
     REAL,
@@ -41,6 +42,16 @@ def test_rms_norm_is_float64s(op: str, width: int, dtype: np.dtype) -> None:
         normed = narrow(exact, dtype)
         assert steps_apart(got, narrow(wide(normed) * wide(weight), dtype)) <= 2
         assert steps_apart(run("RMSNorm", [x], x.shape, dtype), normed) <= 1
+
+
+def test_rms_norm_in_bfloat16_is_rounded_before_it_meets_the_weight() -> None:
+    # Small integers: their squares and the mean of 64 of them are exact in any order.
+    x = np.random.default_rng(5).integers(-9, 10, (40, 64)).astype(BF16)
+    weight = normal(64, dtype=BF16, seed=1)
+    mean = (wide(x) ** 2).mean(-1, keepdims=True, dtype=np.float32)
+    normed = narrow(wide(x) * (1 / np.sqrt(mean + np.float32(1e-5))), BF16)
+    expected = narrow(wide(normed) * wide(weight), BF16)
+    assert_same_bits(run("RMSNorm", [x, weight], x.shape, BF16), expected)
 
 
 @REAL
@@ -78,6 +89,15 @@ def test_softmax_and_sums_are_float64s(width: int, dtype: np.dtype) -> None:
         scale = np.abs(exact).sum(-1) if op == "ReduceSum" else np.abs(exact).mean(-1)
         got = run(op, [x], (6,), dtype, keepdims=0).astype(np.float64)
         assert (np.abs(got - total) <= scale * 2e-7 + np.abs(total) * EPS[dtype]).all()
+
+
+@REAL
+@pytest.mark.parametrize("width", [1, 7, 8, 9, 15, 17])
+def test_softmax_is_finite_wherever_a_rows_largest_element_stands(
+    width: int, dtype: np.dtype
+) -> None:
+    x = (np.eye(width) * 1000).astype(dtype)  # exp(1000) has no float32
+    assert_same_bits(run("Softmax", [x], x.shape, dtype), np.eye(width).astype(dtype))
 
 
 @REAL

@@ -491,6 +491,16 @@ def test_an_output_named_as_a_state_s_is_refused(tmp_path: Path) -> None:
         export(traced(body, kept=state((4, 8), FLOAT32)), tmp_path / "m.onnx")
 
 
+def test_a_weight_and_its_transpose_are_two(tmp_path: Path) -> None:
+    def turned(self: Any, x: Handle) -> Handle:
+        return F.linear(x, self.w, precision=F.Precision.HIGHEST)
+
+    square = random(8, 8)
+    traces = {name: traced(turned, w=w) for name, w in (("w", square), ("t", square.T))}
+    with pytest.raises(ValueError, match="the versions have different weights named w"):
+        export(traces, tmp_path)
+
+
 def test_versions_of_different_graphs_are_refused(tmp_path: Path) -> None:
     def multiplied(self: Any, x: Handle) -> Handle:
         return x * self.w

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import shutil
@@ -23,6 +24,7 @@ from onnx_iron import Precision, Session, export
 from onnx_iron import functional as F
 from onnx_iron.dtypes import Array
 from onnx_iron.export import weights as external
+from onnx_iron.export.folder import staged
 from onnx_iron.export.identity import EXPORT_KEY
 from onnx_iron.graph import Trace
 from onnx_iron.provider.weights import check_together, check_weights, load_model
@@ -102,6 +104,57 @@ def test_a_move_that_fails_is_taken_back(tmp_path: Path, monkeypatch: pytest.Mon
         assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
 
 
+def test_a_first_export_that_fails_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace = Path.replace
+    for last in range(3):
+        count = [0]
+
+        def failing(self: Path, target: Any, count: Any = count, last: int = last) -> Any:
+            count[0] += 1
+            if count[0] == last + 1:
+                raise OSError("no room")
+            return replace(self, target)
+
+        monkeypatch.setattr(Path, "replace", failing)
+        with pytest.raises(OSError, match="no room"):
+            export(versions(1), tmp_path)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_an_export_that_waited_holds_a_lock_that_the_next_one_meets(tmp_path: Path) -> None:
+    lock = tmp_path / ".onnx-iron-export.lock"
+    inside, leave = threading.Event(), threading.Event()
+
+    def waiting() -> None:
+        with staged(tmp_path):
+            inside.set()
+            leave.wait()
+
+    def opened() -> int:
+        return sum(
+            os.path.realpath(f"/proc/self/fd/{number}") == str(lock)
+            for number in os.listdir("/proc/self/fd")
+        )
+
+    waiter = threading.Thread(target=waiting)
+    with staged(tmp_path):
+        waiter.start()
+        while opened() < 2:  # one of ours, and one that the waiter has opened
+            pass
+    inside.wait()
+    try:
+        third = os.open(lock, os.O_RDWR)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(third, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(third)
+    finally:
+        leave.set()
+        waiter.join()
+    assert not lock.exists()
+
+
 def test_two_exports_to_one_folder_wait_for_each_other(tmp_path: Path) -> None:
     for _ in range(4):
         runs = [threading.Thread(target=export, args=(versions(seed), tmp_path)) for seed in (1, 2)]
@@ -121,6 +174,18 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "2" / "weights.bin", tmp_path / "1" / "weights.bin")
     with pytest.raises(ValueError, match=r"decode\.onnx was exported with other weights"):
         Session(tmp_path / "1" / "decode.onnx")
+
+
+@pytest.mark.parametrize("place", [0, 64 * 64 * 2, 64 * 64 * 4 - 1])
+def test_a_byte_that_changed_at_an_end_or_in_the_middle_of_a_weight_is_noticed(
+    tmp_path: Path, place: int
+) -> None:
+    export(versions(1), tmp_path)
+    data = bytearray((tmp_path / "weights.bin").read_bytes())
+    data[place] ^= 1
+    (tmp_path / "weights.bin").write_bytes(data)
+    with pytest.raises(ValueError, match=r"decode\.onnx was exported with other weights"):
+        Session(tmp_path / "decode.onnx")
 
 
 def test_another_model_that_uses_the_weights_file_is_not_left_with_new_weights(

@@ -13,7 +13,10 @@ from networks import Exported, Network, numbered, random, traced
 from onnx_iron import Handle, Value, Weight, state
 from onnx_iron import functional as F
 from onnx_iron.dtypes import INT32
-from onnx_iron.models.llama import Llama, LlamaConfig
+from onnx_iron.models.decoder import Decoder, Shape
+from onnx_iron.models.families.llama import LlamaConfig, build
+from onnx_iron.models.rope import Rope
+from onnx_iron.models.weights import Weights
 from onnx_iron.operators import DOMAIN
 
 CONFIG = LlamaConfig(
@@ -25,51 +28,57 @@ CONFIG = LlamaConfig(
     num_kv_heads=2,
     head_dim=4,
     rms_norm_eps=1e-5,
-    rope_theta=1e4,
+    rope=Rope(4, 1e4),
     rope_interleaved=True,
     tie_embeddings=True,
     context_length=32,
 )
 SIZES = {
-    "token_embd": (50, 16),
-    "attn_k": (8, 16),
-    "attn_v": (8, 16),
-    "ffn_gate": (24, 16),
-    "ffn_up": (24, 16),
-    "ffn_down": (16, 24),
+    "embed_tokens": (50, 16),
+    "k_proj": (8, 16),
+    "v_proj": (8, 16),
+    "gate_proj": (24, 16),
+    "up_proj": (24, 16),
+    "down_proj": (16, 24),
 }
 
 
-def llama() -> Llama:
+def llama() -> Decoder:
     def weight(name: str) -> Weight:
         part = name.removesuffix(".weight").split(".")[-1]
         return Weight.of(random(*SIZES.get(part, (16,) if "norm" in part else (16, 16))))
 
-    return Llama(CONFIG, weight, context=8)
+    return build(CONFIG, Weights(weight, np.float32, "a model"), Shape(8))
 
 
 def names(model: onnx.ModelProto) -> list[str]:
     return [node.name for node in model.graph.node if node.domain == DOMAIN]
 
 
+ATTENTION = (
+    *("k_proj", "rope", "keys.write", "v_proj", "values.write", "q_proj", "rope_1", "attention"),
+    *("o_proj", "add"),
+)
 LAYER = (
-    *("attn_norm", "k", "rope", "keys.write", "v", "values.write", "q", "rope_1", "attention", "o"),
-    *("add", "ffn_norm", "gate", "silu", "up", "mul", "down", "add_1"),
+    "input_layernorm",
+    *(f"self_attn.{part}" for part in ATTENTION),
+    "post_attention_layernorm",
+    *(f"mlp.{part}" for part in ("gate_proj", "silu", "up_proj", "mul", "down_proj", "add")),
 )
 
 
 @pytest.mark.parametrize("rows", [1, 4])
 def test_a_node_has_its_weight_s_path_or_its_layer_and_its_function(rows: int) -> None:
     model = Exported(llama().trace(input_ids=((rows,), INT32))).model
-    last = ["layers.1.add_1.narrow"] if rows > 1 else []
+    last = ["layers.1.mlp.add.narrow"] if rows > 1 else []
     assert names(model) == [
-        *("rope_angles.narrow", "embedding"),
+        *("rope.default.narrow", "embed_tokens"),
         *(f"layers.{layer}.{part}" for layer in range(2) for part in LAYER),
-        *(*last, "norm", "embedding_1"),
+        *(*last, "norm", "embed_tokens_1"),
     ]
     results = {node.name: node.output[0] for node in model.graph.node}
-    assert results["layers.0.gate"] == "layers.0.gate.output"  # its weight is layers.0.gate
-    assert results["layers.0.silu"] == "layers.0.silu"
+    assert results["layers.0.mlp.gate_proj"] == "layers.0.mlp.gate_proj"
+    assert results["layers.0.mlp.silu"] == "layers.0.mlp.silu"
     every = [node.name for node in model.graph.node]
     assert len(set(every)) == len(every)
 

@@ -170,6 +170,36 @@ def test_a_value_that_is_read_again_keeps_its_bytes() -> None:
     assert offsets["b"] == offsets["c"]  # it dies where c is made, element by element
 
 
+def test_bytes_that_a_value_took_over_are_kept_as_long_as_it_lives() -> None:
+    steps = [("Exp", "x", "a"), ("Neg", "a", "b"), ("Exp", "x", "c"), ("MatMul", "b c", "d")]
+    lowering = lowered(steps)
+    offsets = plan_arena(lowering, lowering.steps, ())
+    assert offsets["a"] == offsets["b"] != offsets["c"]
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_whatever_is_written_over_an_input_comes_after_all_who_read_it(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = [f"x{number}" for number in range(int(rng.integers(1, 4)))]
+    inputs, steps = list(values), []
+    for index in range(int(rng.integers(3, 12))):
+        op = str(rng.choice(["Neg", "Exp", "Add", "MatMul"]))
+        count = 2 if op in ("Add", "MatMul") else 1
+        steps.append((op, " ".join(rng.choice(values, count)), f"v{index}"))
+        values.append(f"v{index}")
+    made = [output for *_, output in steps]
+    outputs = [name for name in made if rng.random() < 0.6] or made[-1:]
+    plan = planned(lowered(steps), " ".join(inputs), " ".join(outputs))
+    order = ran(plan)
+    place = {name: number for number, name in enumerate(order)}
+    for step in plan.steps:
+        assert all(place[i] < place[step.name] for i in step.inputs if i in place)
+    for given, output in plan.pairs:
+        (writer,) = (place[root] for root, at in plan.placed.items() if at == output)
+        readers = {place[step.name] for step in plan.steps if inputs[given] in step.inputs}
+        assert max(readers) == writer, (steps, outputs, order)
+
+
 def test_a_part_of_a_dying_value_lends_no_bytes() -> None:
     lowering = lowered([("Exp", "x", "a"), ("Neg", "half", "b")], {"half": "a"})
     lowering.specs["b"] = Spec((2, 8), FLOAT32)

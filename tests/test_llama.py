@@ -137,8 +137,8 @@ def test_export_holds_little_more_than_the_weights(smollm2: Path, tmp_path: Path
 import sys
 from pathlib import Path
 from onnx_iron.models.gguf import GGUFCheckpoint
-from onnx_iron.models.llama import export_llama
-report = export_llama(GGUFCheckpoint(sys.argv[1]), sys.argv[2], dtype="bfloat16")
+from onnx_iron.models.exported import export_checkpoint
+report = export_checkpoint(GGUFCheckpoint(sys.argv[1]), sys.argv[2], dtype="bfloat16")
 # The kernel's high-water mark of this process alone; getrusage starts from the parent's.
 status = Path("/proc/self/status").read_text().splitlines()
 peak = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))

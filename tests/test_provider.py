@@ -364,6 +364,25 @@ def test_a_program_is_compiled_once_for_each_set_of_shapes() -> None:
         assert programs_compiled() == before + count
 
 
+def test_a_nan_in_one_products_row_does_not_reach_the_next_product() -> None:
+    # The second row is shorter, and both are widened in the same scratch.
+    shapes = {"long": {"weight": (5, 32), "x": (32,)}, "short": {"weight": (5, 9), "x": (9,)}}
+    given = {"a": rand(32) * np.float32(np.nan), "b": rand(9, seed=1)}
+    weights = {"long": rand(5, 32, seed=2), "short": rand(5, 9, seed=3)}
+    serialized = model(
+        [
+            iron_node("GEMV", "long a", "y", shapes["long"]),
+            iron_node("GEMV", "short b", "z", shapes["short"]),
+        ],
+        [spec("a", (32,)), spec("b", (9,))],
+        [spec("y", (5,)), spec("z", (5,))],
+        [constant(name, weight) for name, weight in weights.items()],
+    )
+    y, z = iron(serialized).run(None, given)
+    assert np.isnan(y).all()
+    np.testing.assert_allclose(z, weights["short"].astype(np.float64) @ given["b"], rtol=1e-5)
+
+
 def test_static_shapes_are_compiled_when_the_session_opens() -> None:
     before = programs_compiled()
     session = iron(add_model(node("Add", "x x", "z")))

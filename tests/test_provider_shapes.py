@@ -19,6 +19,7 @@ from torch.nn import functional as TF
 
 from onnx_iron.dtypes import Array
 from onnx_iron.provider import subgraph
+from onnx_iron.provider.symbols import EQUAL, Numbers
 
 
 class Transformer(torch.nn.Module):
@@ -129,3 +130,11 @@ def test_every_shape_gives_what_stock_onnxruntime_gives(
     assert planned, "nothing was compiled for the shapes of a call"
     assert len(planned) <= 8, f"{len(planned)} plans for {len(calls)} calls"
     assert not [r for r in caplog.records if "planned for its shapes alone" in r.getMessage()]
+
+
+@pytest.mark.parametrize("use", [int, hash, range, lambda n: "abcdefghi"[n]])
+def test_a_plan_that_took_a_dimension_for_its_number_is_for_that_number_alone(use: Any) -> None:
+    numbers = Numbers()
+    five = numbers.dim(5, 0, 1)
+    use(five)
+    assert numbers.answers == {(EQUAL, numbers.row(five), numbers.row(5)): True}

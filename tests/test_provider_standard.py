@@ -123,6 +123,61 @@ def test_a_standard_operator_in_bfloat16_is_its_float32_rounded(case: Any) -> No
     np.testing.assert_allclose(result, expected, rtol=2**-7, atol=2**-7)
 
 
+def test_a_part_of_a_part_begins_where_both_say() -> None:
+    serialized = model(
+        [
+            node("Slice", "x two nine zero", "part"),
+            node("Slice", "part three six zero", "inner"),
+            node("Add", "inner inner", "y"),
+        ],
+        [spec("x", (10, 4))],
+        [spec("y", (3, 4))],
+        [
+            constant(name, np.array([value], np.int64))
+            for name, value in (("zero", 0), ("two", 2), ("three", 3), ("six", 6), ("nine", 9))
+        ],
+    )
+    x = rand(10, 4)
+    np.testing.assert_array_equal(iron(serialized).run(None, {"x": x})[0], 2 * x[2:9][3:6])
+
+
+@pytest.mark.parametrize(("start", "end"), [(-99, 3), (-99, -2), (2, 99), (-99, 99), (-3, -99)])
+def test_a_slice_may_begin_before_the_beginning_and_end_behind_the_end(
+    start: int, end: int
+) -> None:
+    serialized = model(
+        [node("Slice", "x start end zero", "part"), node("Neg", "part", "y")],
+        [spec("x", (5, 4))],
+        [spec("y", ("n", 4))],
+        [
+            constant(name, np.array([value], np.int64))
+            for name, value in (("start", start), ("end", end), ("zero", 0))
+        ],
+    )
+    x = rand(5, 4)
+    session = iron(serialized)
+    assert onnx_iron.placement(session).complete
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], -x[start:end])
+
+
+@pytest.mark.parametrize("allowed", [0, 1])
+def test_a_zero_in_a_shape_is_a_size_only_where_it_is_allowed(allowed: int) -> None:
+    serialized = model(
+        [node("Reshape", "x shape", "r", allowzero=allowed), node("Neg", "r", "y")],
+        [spec("x", (0, 6))],
+        [spec("y", ("a", "b"))],
+        [constant("shape", np.array([3, 0], np.int64))],
+    )
+    x = np.zeros((0, 6), np.float32)
+    if not allowed:  # the 0 stands for x's 6, and no 18 elements are there
+        with pytest.raises(Exception, match=r"(?i)reshape"):
+            iron(serialized).run(None, {"x": x})
+        return
+    session = iron(serialized)
+    assert onnx_iron.placement(session).complete
+    assert session.run(None, {"x": x})[0].shape == (3, 0)
+
+
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 @pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div", "Max", "Min", "Mod"])
 def test_integer_arithmetic_is_stock_onnxruntimes(op: str, dtype: Any) -> None:

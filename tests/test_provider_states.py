@@ -196,3 +196,15 @@ def test_a_bad_per_call_value_names_the_node() -> None:
     inputs = {"past.c": rand(8, 4), "src": rand(2, 4), "start": np.array(7, np.int32)}
     with pytest.raises(Exception, match=r"SliceScatter 'present\.c': start is 7"):
         session.run(None, inputs)
+
+
+def test_each_call_writes_to_the_outputs_that_it_is_given() -> None:
+    serialized = model([node("Neg", "x", "y")], [spec("x", (4, 8))], [spec("y", (4, 8))])
+    session, x = iron(serialized), rand(4, 8)
+    first, second = np.zeros_like(x), np.zeros_like(x)
+    session.run_with_iobinding(bind(session, {"x": x}, {"y": first}))
+    before = x.copy()
+    x += 1
+    session.run_with_iobinding(bind(session, {"x": x}, {"y": second}))
+    np.testing.assert_array_equal(first, -before)
+    np.testing.assert_array_equal(second, -x)

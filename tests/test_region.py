@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from compare import assert_same_bits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import Exported, Network, numbered
 
-from onnx_iron import Graph, Value, state
+from onnx_iron import Graph, Value, export, register, state
 from onnx_iron.dtypes import FLOAT32, Array
 
 P = Value.named("p")
@@ -315,6 +317,58 @@ def test_a_part_is_read_as_it_is_at_that_step() -> None:
         assert_same_bits(after, second[1:3])
     assert_same_bits(graph.reference_states()["kept"], last)
     assert_same_bits(model.states["kept"], last)
+
+
+def test_parts_of_one_tensor_that_are_alike_but_for_one_thing_are_apart() -> None:
+    reads: list[Callable[[Any, Any], Any]] = [
+        lambda x, p: x[0:2],
+        lambda x, p: x[:, 0:2],
+        lambda x, p: x[:, :, 0:2],
+        lambda x, p: x[p : p + 2],
+        lambda x, p: x[p : p + 3],
+        lambda x, p: x[:, p : p + 2],
+        lambda x, p: x[p],
+        lambda x, p: x.transpose(1, 0, 2),
+        lambda x, p: x.transpose(2, 0, 1),
+        lambda x, p: x.transpose(1, 2, 0),
+        lambda x, p: x.reshape(16, 4),
+        lambda x, p: x.reshape(4, 16),
+        lambda x, p: x.reshape(1, 64),
+    ]
+    graph = Network(lambda self, x, *, p: {f"y{i}": r(x, p).copy() for i, r in enumerate(reads)})
+    x = numbered(4, 4, 4)
+    made = Exported(graph.trace(x=(x.shape, FLOAT32)))(x=x, p=1)
+    for number, read in enumerate(reads):
+        assert_same_bits(made[f"y{number}"], np.ascontiguousarray(read(x, 1)))
+
+
+def test_shapes_whose_digits_are_the_same_are_apart() -> None:
+    graph = Network(lambda self, x, z: {"a": x.reshape(1, 12).copy(), "b": z.reshape(11, 2).copy()})
+    trace = graph.trace(x=((12,), FLOAT32), z=((22,), FLOAT32))
+    made = Exported(trace)(x=numbered(12), z=numbered(22))
+    assert (made["a"].shape, made["b"].shape) == ((1, 12), (11, 2))
+
+
+def test_two_bounds_of_one_part_are_both_checked_by_the_runtime(tmp_path: Path) -> None:
+    def body(self: Any, x: Any, *, p: Value, few: Value, many: Value) -> Any:
+        part = x[p : p + 4]
+        return {"one": part[:few].copy(), "three": part[:many].copy()}
+
+    export(Network(body).trace(x=((8, 4), FLOAT32)), tmp_path / "m.onnx")
+    register()
+    session = onnxruntime.InferenceSession(
+        tmp_path / "m.onnx", providers=["IronExecutionProvider", "CPUExecutionProvider"]
+    )
+
+    def given(p: int) -> dict[str, Any]:
+        values = {"p": p, "few": 1, "many": 3}
+        return {"x": numbered(8, 4), **{n: np.array(v, np.int32) for n, v in values.items()}}
+
+    one, three = session.run(["one", "three"], given(5))
+    assert_same_bits(one[:1], numbered(8, 4)[5:6])
+    assert_same_bits(three[:3], numbered(8, 4)[5:8])
+    with pytest.raises(Exception, match="start is 6 and rows 3"):
+        session.run(None, given(6))
 
 
 def test_a_number_fills_what_is_valid() -> None:

@@ -13,6 +13,8 @@ import pytest
 
 import onnx_iron
 from onnx_iron import functional as F
+from onnx_iron.dtypes import Spec
+from onnx_iron.provider.states import StateSpec, merged
 
 CHUNK, WIDTH, HEADS, CAPACITY = 8, 32, 2, 32
 Array = np.ndarray[Any, Any]
@@ -334,6 +336,19 @@ def test_metadata_is_checked(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_npu")
+def test_models_that_share_a_state_agree_on_its_type() -> None:
+    def declared(*shape: int) -> dict[str, StateSpec]:
+        spec = Spec(shape, np.dtype(np.float32))
+        return {"kept": StateSpec("kept", "past.kept", "present.kept", spec)}
+
+    one, other = Path("one.onnx"), Path("other.onnx")
+    assert [state.name for state in merged({one: declared(2, 3), other: declared(2, 3)})] == [
+        "kept"
+    ]
+    with pytest.raises(ValueError, match=r"state 'kept' is .* in one\.onnx and .* in other\.onnx"):
+        merged({one: declared(2, 3), other: declared(3, 2)})
+
+
 def test_unknown_providers_and_options_are_refused(folder: Path) -> None:
     with pytest.raises(ValueError, match="there is no NPU to use"):
         onnx_iron.Session(folder, device="npu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from networks import Network, random
 
 import onnx_iron
 from onnx_iron import functional as F
+from onnx_iron.export.metadata import describe
 
 PROVIDERS = pytest.mark.parametrize("provider", ["iron", "stock"])
 CHUNK = 8
@@ -53,6 +55,22 @@ def test_prefill_joins_the_outputs_that_follow_the_rows_and_no_others(
     calls = -(-count // CHUNK)
     np.testing.assert_array_equal(got["calls"], np.full(2 * CHUNK, calls, np.float32))
     np.testing.assert_array_equal(got["part"], np.full(CHUNK, calls, np.float32))
+
+
+@PROVIDERS
+def test_an_output_that_another_value_bounds_is_the_last_chunks(
+    tmp_path: Path, provider: str
+) -> None:
+    def body(self: Any, x: Any, *, rows: Any, few: Any) -> Any:
+        return {"y": x[:rows] + 1, "first": self.table[:few] + 1}
+
+    table = onnx_iron.Weight.of(random(CHUNK, 4, seed=1))
+    session = opened(tmp_path, provider, body, {"x": ((CHUNK, 4), np.float32)}, table=table)
+    x = random(2 * CHUNK, 4)
+    got = session.prefill(x=x, few=3)
+    np.testing.assert_array_equal(got["y"], x + 1)
+    assert got["first"].shape == (CHUNK, 4)
+    np.testing.assert_array_equal(got["first"][:3], random(CHUNK, 4, seed=1)[:3] + 1)
 
 
 @PROVIDERS
@@ -148,6 +166,42 @@ def test_a_prompt_too_long_for_the_cache_writes_no_chunk(tmp_path: Path, provide
     np.testing.assert_array_equal(session.state("keys"), 0)
     with pytest.raises(ValueError, match=r"'rows' is 9, and the input 'x' has 8 entries"):
         session.run({"x": random(CHUNK, 4), "rows": 9})
+
+
+@PROVIDERS
+@pytest.mark.parametrize(
+    "place",
+    [lambda p: 2 * p, lambda p: 9 - 2 * p, lambda p: 3 * p - 4, lambda p: 11 - 3 * p],
+    ids=["2p", "9-2p", "3p-4", "11-3p"],
+)
+def test_a_place_that_a_value_makes_is_taken_just_where_the_cache_has_it(
+    tmp_path: Path, provider: str, place: Any
+) -> None:
+    def body(self: Any, x: Any, *, p: Any) -> Any:
+        start = place(p)
+        return self.table[start : start + 3].copy() + x
+
+    table = random(14, 4)
+    kept = onnx_iron.Weight.of(table)
+    session = opened(tmp_path, provider, body, {"x": ((3, 4), np.float32)}, table=kept)
+    x = random(3, 4, seed=1)
+    for p in range(-8, 12):
+        start = place(p)
+        if 0 <= start <= 14 - 3:
+            got = session.run({"x": x, "p": p})["output"]
+            np.testing.assert_array_equal(got, table[start : start + 3] + x)
+        else:
+            with pytest.raises(ValueError, match=f"'p' is {p}, and the weight 'table' has 14"):
+                session.run({"x": x, "p": p})
+
+
+def test_the_metadata_of_a_value_names_the_axes_that_it_counts_itself() -> None:
+    def body(self: Any, x: Any, z: Any, *, rows: Any) -> Any:
+        return {"y": x[:rows] + 1, "half": z[: rows // 2] + 1}
+
+    trace = Network(body).trace(x=((8, 4), np.float32), z=((4, 4), np.float32))
+    described = json.loads(describe(trace)["onnx_iron.values"])
+    assert described == {"rows": {"bounds": [{"input": "x", "axis": 0}]}}
 
 
 @PROVIDERS

@@ -12,6 +12,7 @@ from onnx_iron.tools.options import Subparsers
 
 if TYPE_CHECKING:
     from onnx_iron.conformance import Case, Implementation
+    from onnx_iron.conformance.node_tests import NodeTest
     from onnx_iron.conformance.report import Report
 
 
@@ -47,6 +48,11 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
     cases.add_argument("--op", action="append", metavar="NAME", help="an operator's, or a graph's")
     cases.add_argument("--case", action="append", metavar="NAME", help="one case by its whole name")
     cases.add_argument("--dtype", choices=("float32", "bfloat16"))
+    cases.add_argument(
+        "--onnx",
+        action="store_true",
+        help="with onnx's own node tests, on every provider: passed or declined",
+    )
     output = parser.add_argument_group("output")
     output.add_argument("--report", type=Path, metavar="FILE.html", help="write a page to read")
     output.add_argument("--json", type=Path, metavar="FILE", help="write everything, for machines")
@@ -110,10 +116,20 @@ def chosen_cases(arguments: argparse.Namespace) -> list[Case]:
         and (not arguments.case or case.name in arguments.case)
         and (not arguments.dtype or case.dtype.name == arguments.dtype)
     ]
-    if not taken:
+    if not taken and not chosen_node_tests(arguments):
         known = ", ".join(dict.fromkeys(case.subject for case in every))
         raise ValueError(f"no case is selected; --op takes {known}; --list names all cases")
     return taken
+
+
+def chosen_node_tests(arguments: argparse.Namespace) -> Sequence[NodeTest]:
+    """onnx's node tests that the options select: all, or those named as a report names them."""
+    from onnx_iron.conformance.node_tests import PREFIX, node_tests
+
+    named = [name for name in arguments.case or () if name.startswith(PREFIX)]
+    if not named and (arguments.case or not arguments.onnx):
+        return ()
+    return [test for test in node_tests() if not named or PREFIX + test.name in named]
 
 
 def chosen_implementations(arguments: argparse.Namespace) -> Sequence[Implementation]:
@@ -151,10 +167,12 @@ def found(
 ) -> Report:
     """The report of this run and of those that are merged."""
     from onnx_iron.conformance import run as run_cases
+    from onnx_iron.conformance.node_tests import run_node_tests
     from onnx_iron.conformance.report import Report, environment, from_json
 
     others = [from_json(path.read_text("utf-8"), str(path)) for path in arguments.merge]
     outcomes = run_cases(cases, implementations, _progress)
+    outcomes += run_node_tests(implementations, chosen_node_tests(arguments), _progress)
     return Report.of([environment()], outcomes).merged(others)
 
 

@@ -18,13 +18,13 @@ from onnx_iron.tools.options import (
     sizes,
     threads,
 )
+from onnx_iron.tools.talk import open_session
 
 if TYPE_CHECKING:
     from onnx_iron import Session
     from onnx_iron.export import ExportReport
-    from onnx_iron.models.gguf import GGUFCheckpoint
-    from onnx_iron.models.tokenizer import Tokenizer
-    from onnx_iron.tools.generate import Generation
+    from onnx_iron.models.generation import Generation
+    from onnx_iron.models.text import Text
 
 PROMPT = "Explain in a few sentences why the sky is blue."
 
@@ -35,7 +35,7 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         "demo",
         parents=[common],
         help="download a small language model, export it and let it answer",
-        description="Export SmolLM2-135M-Instruct, or another Llama model, and answer a prompt "
+        description="Export SmolLM2-135M-Instruct, or another model, and answer a prompt "
         "with it. The answer goes to stdout, everything else to stderr.",
     )
     parser.add_argument("--prompt", default=PROMPT, metavar="TEXT", help="(default: %(default)s)")
@@ -54,7 +54,7 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         help="our execution provider, or onnxruntime alone (default: %(default)s)",
     )
     parser.add_argument(
-        "--model", type=Path, metavar="FILE.gguf", help="a Llama model to use instead"
+        "--model", type=Path, metavar="MODEL", help="a GGUF file or a folder to use instead"
     )
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="write the ONNX files there and keep them"
@@ -74,11 +74,12 @@ def run(arguments: argparse.Namespace) -> None:
         RuntimeError: The download or a run fails.
     """
     # The demo's packages come with the extra [demo].
-    from onnx_iron.models.gguf import GGUFCheckpoint
-    from onnx_iron.models.llama import export_llama
-    from onnx_iron.models.tokenizer import Tokenizer
+    from onnx_iron.models.checkpoint import open_checkpoint
+    from onnx_iron.models.exported import export_checkpoint
+    from onnx_iron.models.generation import Stop, check_prompt, generate
+    from onnx_iron.models.sampling import Sampler
+    from onnx_iron.models.text import Settings
     from onnx_iron.tools.download import smollm2
-    from onnx_iron.tools.generate import Stop, check_prompt, generate
     from onnx_iron.tools.progress import note, stage
 
     if arguments.keep is not None:
@@ -87,15 +88,16 @@ def run(arguments: argparse.Namespace) -> None:
     if path is None:
         with stage("Getting the model") as report:
             path = smollm2(report)
-    checkpoint = GGUFCheckpoint(path)
+    checkpoint = open_checkpoint(path)
     chosen = sizes(arguments, checkpoint.config.context_length)
-    tokenizer = Tokenizer(checkpoint.metadata, str(path))
-    prompt = _prompt(arguments.prompt, checkpoint, tokenizer)
+    text = checkpoint.text()
+    tokenizer = text.tokenizer
+    prompt = _prompt(arguments.prompt, text)
     check_prompt(prompt, chosen.context)
 
     with _directory(arguments.keep) as directory:
         with stage("Exporting") as report:
-            written = export_llama(
+            written = export_checkpoint(
                 checkpoint,
                 directory,
                 dtype=arguments.dtype,
@@ -104,7 +106,7 @@ def run(arguments: argparse.Namespace) -> None:
                 progress=report,
             )
         with stage("Opening the session"):
-            session = _open(directory, arguments)
+            session = open_session(directory, arguments)
         decoder = tokenizer.stream()
 
         def emit(token: int) -> None:
@@ -118,6 +120,7 @@ def run(arguments: argparse.Namespace) -> None:
             context=chosen.context,
             end_ids=tokenizer.eos_ids,
             emit=emit,
+            sampler=Sampler(Settings(), known=tokenizer.ids()),
         )
         print(decoder.finish(), flush=True)
         if answer.stop is Stop.CONTEXT:
@@ -125,16 +128,14 @@ def run(arguments: argparse.Namespace) -> None:
         _summarise(answer, written, session, arguments)
 
 
-def _prompt(text: str, checkpoint: GGUFCheckpoint, tokenizer: Tokenizer) -> list[int]:
+def _prompt(prompt: str, text: Text) -> list[int]:
     """The ids of the prompt as one user's message, or as it is where there is no template."""
-    from onnx_iron.models.chat import chat_template
     from onnx_iron.tools.progress import note
 
-    template = chat_template(checkpoint.metadata, str(checkpoint.path))
-    if template is None:
+    if text.template is None:
         note("The model has no chat template: it continues the prompt as it is.")
-        return tokenizer.encode(text, add_bos=True, special=False)
-    return template.encode([{"role": "user", "content": text}], tokenizer)
+        return text.tokenizer.encode(prompt, add_bos=True, special=False)
+    return text.template.encode([{"role": "user", "content": prompt}], text.tokenizer)
 
 
 @contextmanager
@@ -144,19 +145,6 @@ def _directory(keep: Path | None) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="onnx-iron-") as scratch:
         yield Path(scratch)
-
-
-def _open(directory: Path, arguments: argparse.Namespace) -> Session:
-    import onnxruntime
-
-    from onnx_iron import Session
-    from onnx_iron.provider.placement import RECORDING
-
-    options = onnxruntime.SessionOptions()
-    options.add_session_config_entry(RECORDING, "1")
-    if arguments.threads is not None:
-        options.intra_op_num_threads = arguments.threads
-    return Session(directory, provider=arguments.provider, session_options=options)
 
 
 def _summarise(

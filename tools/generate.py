@@ -1,120 +1,61 @@
-"""Greedy generation with a session that keeps its state."""
+"""``onnx-iron generate``: a model's answer to one prompt."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
-from typing import Any, Protocol
+import argparse
+import sys
+from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
+from onnx_iron.tools.options import Subparsers
+from onnx_iron.tools.talk import Talker, add_sampling_options, add_session_options, summarise
 
 
-class Model(Protocol):
-    """What generation needs of ``onnx_iron.Session``."""
-
-    def prefill(self, *, input_ids: npt.NDArray[np.int32]) -> Mapping[str, npt.NDArray[Any]]: ...
-
-    def decode(self, *, input_ids: npt.NDArray[np.int32]) -> Mapping[str, npt.NDArray[Any]]: ...
-
-
-class Stop(Enum):
-    """Why an answer ended."""
-
-    END = "ended by the model"
-    LENGTH = "cut off by --max-tokens"
-    CONTEXT = "cut off, the context is full"
-
-
-@dataclass(frozen=True)
-class Generation:
-    """An answer's ids, without the id that ended it, and how long it took.
-
-    Attributes:
-        steps: How many decode steps ran.
-    """
-
-    ids: tuple[int, ...]
-    stop: Stop
-    prompt_tokens: int
-    first_token_seconds: float
-    decode_seconds: float
-    steps: int
-
-    @property
-    def tokens_per_second(self) -> float | None:
-        """The rate of the decode steps, None where there was none."""
-        return self.steps / self.decode_seconds if self.steps and self.decode_seconds else None
+def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
+    """Add the subcommand and its options."""
+    parser = subparsers.add_parser(
+        "generate",
+        parents=[common],
+        help="answer a prompt with an exported model",
+        description="Answer a prompt with a model that onnx-iron export has written. The answer "
+        "goes to stdout, everything else to stderr.",
+    )
+    parser.add_argument("folder", type=Path, metavar="DIR", help="as export writes it")
+    parser.add_argument("prompt", metavar="PROMPT", help="the text, or - to read it from stdin")
+    parser.add_argument(
+        "--system", metavar="TEXT", help="what the model is to be, for a chat model"
+    )
+    parser.add_argument(
+        "--raw", action="store_true", help="continue the text itself, without the chat template"
+    )
+    add_sampling_options(parser)
+    add_session_options(parser)
+    parser.set_defaults(run=run)
 
 
-def generate(
-    model: Model,
-    prompt: Sequence[int],
-    *,
-    max_tokens: int,
-    context: int,
-    end_ids: Collection[int],
-    emit: Callable[[int], None],
-) -> Generation:
-    """Answer ``prompt`` with the likeliest token at each step, and ``emit`` each as it comes.
-
-    Prompt and answer together take at most ``context`` tokens of the cache.
+def run(arguments: argparse.Namespace) -> None:
+    """Open the model and print its answer as it comes.
 
     Raises:
-        ValueError: The prompt is empty, or doesn't fit the context.
-        RuntimeError: The model gives NaN.
+        ValueError: an option, a prompt that doesn't fit, or a folder that can't be used.
+        OSError: a file that can't be read.
     """
-    check_prompt(prompt, context)
-    ids: list[int] = []
-    steps = 0
-    started = time.perf_counter()
-    token = _likeliest(model.prefill(input_ids=np.asarray(prompt, np.int32)))
-    first = time.perf_counter()
-    while True:
-        if token in end_ids:
-            stop = Stop.END
-            break
-        ids.append(token)
-        emit(token)
-        if len(ids) >= max_tokens:
-            stop = Stop.LENGTH
-            break
-        if len(prompt) + steps >= context:
-            stop = Stop.CONTEXT
-            break
-        token = _likeliest(model.decode(input_ids=np.asarray([token], np.int32)))
-        steps += 1
-    ended = time.perf_counter()
-    return Generation(
-        ids=tuple(ids),
-        stop=stop,
-        prompt_tokens=len(prompt),
-        first_token_seconds=first - started,
-        decode_seconds=ended - first,
-        steps=steps,
-    )
+    from onnx_iron.tools.progress import note
 
-
-def check_prompt(prompt: Sequence[int], context: int) -> None:
-    """Raise ValueError where a prompt is empty, or doesn't fit the context."""
-    if not prompt:
-        raise ValueError(f"the prompt has 0 tokens, expected 1..{context}; give one with a text")
-    if len(prompt) > context:
-        raise ValueError(
-            f"the prompt has {len(prompt)} tokens, expected 1..{context}; shorten it or export "
-            "with a larger context"
-        )
-
-
-def _likeliest(outputs: Mapping[str, npt.NDArray[Any]]) -> int:
-    """The largest of the last row of ``logits`` (rows, V); numpy's argmax finds NaN first."""
-    logits = outputs["logits"][-1]
-    token = int(np.argmax(logits))
-    if np.isnan(logits[token]):
-        raise RuntimeError(
-            f"the model gives NaN for token {token}; the checkpoint is damaged, or a provider "
-            "computes wrongly: compare with --provider stock --dtype float32"
-        )
-    return token
+    prompt = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
+    talker = Talker.of(arguments)
+    template = talker.text.template
+    if template is None or arguments.raw:
+        if template is None and not arguments.raw:
+            note("The model has no chat template: it continues the prompt as it is.")
+        if arguments.system is not None:
+            raise ValueError("--system needs a chat template; leave it out, or leave out --raw")
+        ids = talker.text.tokenizer.encode(prompt, add_bos=True, special=False)
+    else:
+        messages = [{"role": "user", "content": prompt}]
+        if arguments.system is not None:
+            messages.insert(0, {"role": "system", "content": arguments.system})
+        ids = template.encode(messages, talker.text.tokenizer)
+    text, answer = talker.answer(ids)
+    if not text.endswith("\n"):
+        print(flush=True)
+    summarise(answer, text)

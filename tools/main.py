@@ -10,14 +10,30 @@ import traceback
 from collections.abc import Sequence
 
 from onnx_iron import __version__
-from onnx_iron.tools import build_kernels, conformance, demo, doctor, estimate, export
+from onnx_iron.tools import (
+    build_kernels,
+    chat,
+    conformance,
+    demo,
+    doctor,
+    estimate,
+    export,
+    fuzz,
+    generate,
+    inspect_model,
+)
 
 # The extra that installs a package.
 _EXTRAS = {
-    **dict.fromkeys(("gguf", "jinja2", "rich", "tokenizers"), "demo"),
+    **dict.fromkeys(("gguf", "jinja2", "rich", "safetensors", "tokenizers"), "demo"),
     **dict.fromkeys(("pytest", "scipy"), "conformance"),
 }
 _INTERRUPTED = 130
+# In the order in which they are listed.
+COMMANDS = (
+    *(demo, export, generate, chat, inspect_model),
+    *(build_kernels, conformance, fuzz, doctor, estimate),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (demo, export, build_kernels, conformance, doctor, estimate):
+    for command in COMMANDS:
         command.add_parser(subparsers, common)
     return parser
 

@@ -28,24 +28,35 @@ struct Mul {
 };
 
 struct Div {
+  using Bits = aie::vector<int16, kLanes>;
+  static constexpr int16 kSize = 0x7fff, kSmallest = 0x0080, kInfinite = 0x7f80;
+
   Halves<kLanes> operator()(Halves<kLanes> a, Halves<kLanes> b) const {
     // The inverse of a large b would be subnormal: both operands are scaled down first.
     const bfloat16 down(0x1p-64f);
-    const auto large = aie::ge(aie::abs(b), bfloat16(0x1p64f));
+    const auto large = aie::ge(size_of(b), int16(0x5f80));  // 2^64
     a = aie::select(a, aie::mul(a, down).to_vector<bfloat16>(), large);
     b = aie::select(b, aie::mul(b, down).to_vector<bfloat16>(), large);
 
-    const Floats<kLanes> divisor = widen<kLanes>(b);
-    const Floats<kLanes> size = aie::abs(divisor);
-    const auto exact = aie::lt(size, 0x1p-126f) | aie::ge(size, kInfinity);
-    const Floats<kLanes> inverse =
-        aie::select(reciprocal<kLanes>(divisor), aie::inv(divisor), exact);
+    // 0 has an infinite inverse of its sign, infinity one of 0; NaN is its own.
+    const Bits size = size_of(b), sign = aie::sub(b.cast_to<int16>(), size);
+    const Bits infinite = aie::add(sign, aie::broadcast<int16, kLanes>(kInfinite));
+    const Factor<kLanes> inverse(reciprocal<kLanes>(b));
+    Halves<kLanes> nearest = inverse.high();
+    nearest = aie::select(nearest, infinite.cast_to<bfloat16>(), aie::lt(size, kSmallest));
+    nearest = aie::select(nearest, sign.cast_to<bfloat16>(), aie::ge(size, kInfinite));
+    nearest = aie::select(nearest, b, aie::ge(size, int16(kInfinite + 1)));
 
-    // Infinity has no limbs: where the product of the leading ones is infinite, it is the result.
-    const Floats<kLanes> quotient = multiply<kLanes>(widen<kLanes>(a), inverse);
-    const Floats<kLanes> leading = aie::mul(a, round<kLanes>(inverse)).to_vector<float>();
-    return round<kLanes>(aie::select(quotient, leading, aie::ge(aie::abs(leading), kInfinity)));
+    // Where b or the product of the leading limbs is no ordinary number, that product is the
+    // result.
+    const Floats<kLanes> quotient = (inverse * a).to_vector<float>();
+    const Floats<kLanes> leading = aie::mul(a, nearest).to_vector<float>();
+    const auto special = aie::lt(size, kSmallest) | aie::ge(size, kInfinite) |
+                         aie::ge(size_bits<kLanes>(leading), kInfinityBits);
+    return round<kLanes>(aie::select(quotient, leading, special));
   }
+
+  static Bits size_of(const Halves<kLanes>& x) { return aie::bit_and(kSize, x.cast_to<int16>()); }
 };
 
 template <typename F>

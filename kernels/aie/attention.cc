@@ -22,7 +22,7 @@ namespace {
 enum Flag : int32_t { kCausal = 1, kPosition = 2, kKvRows = 4 };
 
 constexpr int32_t kChunk = 16;       // entries whose weights are taken at once
-constexpr float kUnseen = -3.0e38f;  // below every score
+constexpr float kLowest = -3.0e38f;  // the maximum of no entries: below every finite score
 
 int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
 int32_t most(int32_t a, int32_t b) { return a < b ? b : a; }
@@ -55,20 +55,28 @@ float dot(const bfloat16* a, const bfloat16* b, int32_t dim) {
   return aie::reduce_add(sum.to_vector<float>());
 }
 
+// An infinite score has no limbs: there the product of the leading ones counts.
+Floats<kChunk> scaled(const Floats<kChunk>& scores, float scale) {
+  const Floats<kChunk> by = aie::broadcast<float, kChunk>(scale);
+  const Floats<kChunk> leading =
+      aie::mul(round<kChunk>(scores), round<kChunk>(by)).to_vector<float>();
+  return aie::select(multiply<kChunk>(scores, by), leading,
+                     aie::ge(size_bits<kChunk>(scores), kInfinityBits));
+}
+
 // Up to kChunk entries.
 void gather(const Row& row, const bfloat16* query, const bfloat16* keys, const bfloat16* values,
             int32_t count, int32_t dim, int32_t value_dim, float scale) {
   Floats<kChunk> scores = aie::zeros<float, kChunk>();
   for (int32_t j = 0; j < count; ++j) scores.set(dot(query, keys + j * dim, dim), j);
-  scores = multiply<kChunk>(scores, scale);
-  for (int32_t j = count; j < kChunk; ++j) scores.set(kUnseen, j);
+  scores = scaled(scores, scale);
+  for (int32_t j = count; j < kChunk; ++j) scores.set(-__builtin_inff(), j);
 
   const float before = *row.maximum, top = aie::reduce_max(scores);
   const float highest = before < top ? top : before;
   const Floats<kChunk> weights =
-      exp_nonpositive<kChunk>(aie::sub(scores, aie::broadcast<float, kChunk>(highest)));
-  const float faded =
-      exp_nonpositive<kChunk>(aie::broadcast<float, kChunk>(before - highest)).get(0);
+      decay<kChunk>(aie::sub(aie::broadcast<float, kChunk>(highest), scores));
+  const float faded = decay<kChunk>(aie::broadcast<float, kChunk>(highest - before)).get(0);
   row.rescale(faded, value_dim);
   *row.maximum = highest;
   *row.weights = *row.weights * faded + aie::reduce_add(weights);
@@ -97,7 +105,7 @@ void attention_start_bf16(float* state, int32_t rows, int32_t value_dim) {
               [&](int32_t i) { aie::store_v(state + i, aie::zeros<float, kLanes>()); });
   for (int32_t r = 0; r < rows; ++r) {
     const Row row(state, rows, r, value_dim);
-    *row.maximum = kUnseen;
+    *row.maximum = kLowest;
     *row.weights = 0.0f;
   }
 }
@@ -126,7 +134,9 @@ void attention_finish_bf16(const float* state, bfloat16* y, int32_t rows, int32_
   const NearestEven rounding;
   const float* weights = state + rows * value_dim + rows;
   for (int32_t r = 0; r < rows; ++r) {
-    const Floats<kLanes> scale = reciprocal<kLanes>(aie::broadcast<float, kLanes>(weights[r]));
+    // Nothing but scores of minus infinity weighs nothing, and has no mean.
+    const float sum = weights[r] > 0.0f ? weights[r] : __builtin_nanf("");
+    const Floats<kLanes> scale = reciprocal<kLanes>(aie::broadcast<float, kLanes>(sum));
     for_vectors(value_dim, [&](int32_t i) {
       const int32_t at = r * value_dim + i;
       aie::store_v(y + at, round<kLanes>(multiply<kLanes>(aie::load_v<kLanes>(state + at), scale)));

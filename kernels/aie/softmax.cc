@@ -1,9 +1,8 @@
 // Softmax over rows in bfloat16.
 //
 // n, the row's length, is a multiple of kLanes. The output may be the input.
-// A row with NaN, and one of nothing but minus infinity, is NaN, as far as the core's comparisons
-// tell NaN apart.
-// Accuracy against the reference: 1 ulp.
+// A row with NaN, and one of nothing but minus infinity, is NaN, whatever the core's maximum makes
+// of NaN. Accuracy against the reference: 1 ulp.
 #include "functions.h"
 
 namespace onnx_iron::aie_kernels {
@@ -15,7 +14,7 @@ void softmax_row(const bfloat16* x, bfloat16* y, int32_t n) {
   const Floats<kLanes> highest =
       aie::broadcast<float, kLanes>(static_cast<float>(aie::reduce_max(most)));
   const auto exponential = [&](int32_t i) {
-    return exp_nonpositive<kLanes>(aie::sub(widen<kLanes>(aie::load_v<kLanes>(x + i)), highest));
+    return decay<kLanes>(aie::sub(highest, widen<kLanes>(aie::load_v<kLanes>(x + i))));
   };
   Sums<kLanes> sum = aie::zeros<accfloat, kLanes>();
   for_vectors(n, [&](int32_t i) { sum = aie::add(sum, exponential(i)); });

@@ -16,8 +16,8 @@ inline constexpr int64_t kGroupRows = 3;
 inline constexpr int64_t kTileRows = 96;
 inline constexpr int64_t kTileColumns = 8;
 // The same with b as (K, N).
-inline constexpr int64_t kRowMajorTileRows = 48;
-inline constexpr int64_t kRowMajorTileColumns = 16;
+inline constexpr int64_t kRowMajorTileRows = 96;
+inline constexpr int64_t kRowMajorTileColumns = 32;
 
 // Rows of float32 scratch begin at multiples of 8 elements, so that whole vectors fit.
 inline constexpr int64_t padded(int64_t n) { return (n + 7) / 8 * 8; }

@@ -27,13 +27,13 @@ def checked(design: Design) -> Design | Refusal:
 
 def core_bytes(design: Design) -> int:
     """What a core's tiles, locals and stack take."""
-    tiles = sum(_aligned(s.bytes) * s.depth for s in _core_streams(design))
+    tiles = sum(_in_a_core(s) for s in _core_streams(design))
     return STACK_BYTES + tiles + sum(_aligned(local.bytes) for local in design.locals)
 
 
 def memory_tile_bytes(design: Design) -> int:
     """What a column's memory tile holds."""
-    return sum(_aligned(s.bytes) * s.depth for s in design.streams if passes_memory_tile(s))
+    return sum(_aligned(_tile_bytes(s)) * s.depth for s in design.streams if passes_memory_tile(s))
 
 
 def passes_memory_tile(stream: Stream) -> bool:
@@ -43,6 +43,15 @@ def passes_memory_tile(stream: Stream) -> bool:
 
 def _aligned(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _tile_bytes(stream: Stream) -> int:
+    return (stream.chunk or stream.size) * (stream.bytes // stream.size)
+
+
+def _in_a_core(stream: Stream) -> int:
+    room = stream.room * (stream.bytes // stream.size)
+    return _aligned(_tile_bytes(stream)) * stream.depth + room
 
 
 def _core_streams(design: Design) -> list[Stream]:
@@ -58,8 +67,14 @@ def _structure(design: Design) -> str | None:
     loops = len(design.columns[0])
     for stream in design.streams:
         filled = sum(t.size * design.buffer(t.buffer).item_bytes for t in stream.transfers)
-        if filled != stream.bytes:
+        runs = any(all(trips[: stream.level]) for trips in design.columns)
+        if filled != stream.bytes and (runs or stream.transfers):
             return f"{filled} bytes fill a tile {stream.name} of {stream.bytes} bytes"
+        if stream.chunk and (stream.size % stream.chunk or stream.size > stream.room):
+            return (
+                f"stream {stream.name} of {stream.size} elements comes in chunks of {stream.chunk}"
+                f", and there is room for {stream.room}"
+            )
         if stream.level > loops:
             return f"stream {stream.name} follows {stream.level} loops of {loops}"
         affines = [a for t in stream.transfers for term in t.terms for a in term.index.affines()]

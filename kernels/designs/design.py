@@ -135,6 +135,8 @@ class Stream:
             not pass a memory tile.
         broadcast: all columns get the same tiles, read once.
         source: of an outgoing stream, the incoming one whose tiles it passes on, with no core.
+        chunk, room: of a stream whose size may be another in the next run: it comes in chunks of so
+            many elements, which the core puts into a place for as many as fit there; 0: no such.
     """
 
     name: str
@@ -147,6 +149,8 @@ class Stream:
     arrange: tuple[tuple[int, int], ...] = ()
     broadcast: bool = False
     source: str | None = None
+    chunk: int = 0
+    room: int = 0
 
     @property
     def bytes(self) -> int:
@@ -188,6 +192,8 @@ class Design:
         columns: for each column used, how often each loop runs, the outermost first.
         in_place: pairs of an input and an output that may be one buffer.
         idle: a per-call value; where it is 0, nothing runs.
+        told: the cores are told their numbers (trips, arguments of calls) before a run; so designs
+            that differ in these, and in what moves, run one after the other on one configuration.
     """
 
     name: str
@@ -200,6 +206,7 @@ class Design:
     values: tuple[Scalar, ...] = ()
     in_place: tuple[tuple[str, str], ...] = ()
     idle: str | None = None
+    told: bool = False
 
     def buffer(self, name: str) -> Port:
         return next(b for b in self.buffers if b.name == name)

@@ -1,13 +1,15 @@
 """Designs for mlir-aie's IRON API, on a machine that has it.
 
-Written against mlir-aie 1.4.0, from its published reference; nothing here has run on an NPU. Names
-of that API appear in this file alone. Addresses that depend on per-call values are those of the
-values given here: ``schedule`` with a call's own values says which to put in their place.
+Written from mlir-aie's published sources; nothing here has run on an NPU. Names of that API appear
+in this file and in ``iron`` alone. Addresses that depend on per-call values are those of the values
+given here: ``schedule`` with a call's own values says which to put in their place.
+
+Everything has its place: column ``n`` of a design is column ``n`` of the array, its streams enter
+and leave by that column's shim, and its core is the lowest one.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,11 +29,12 @@ from onnx_iron.kernels.designs.design import (
     Local,
     Stream,
 )
+from onnx_iron.kernels.designs.iron import Iron
 from onnx_iron.kernels.designs.schedule import Descriptor, schedule
-from onnx_iron.kernels.designs.target import STACK_BYTES, WORD, Target, shim_pattern
+from onnx_iron.kernels.designs.target import STACK_BYTES, WORD, shim_pattern
 
-RELEASE = "1.4.0"
 _DIMENSIONS = 4  # of a shim's pattern, as fill and drain take it
+_SHIM, _MEMORY, _CORE = range(3)  # rows of the array; cores are in this one and those above
 
 
 def lower(design: Design, values: Mapping[str, int]) -> Any:
@@ -41,7 +44,7 @@ def lower(design: Design, values: Mapping[str, int]) -> Any:
         values: the per-call values that the addresses are made for.
 
     Raises:
-        ImportError: mlir-aie is not installed.
+        ImportError: mlir-aie is not installed, or a release whose API is another.
     """
     return _Lowering(design).program(values).resolve_program()
 
@@ -56,16 +59,7 @@ class _Fifos:
 
 class _Lowering:
     def __init__(self, design: Design) -> None:
-        try:
-            self._iron = importlib.import_module("aie.iron")
-            self._devices = importlib.import_module("aie.iron.device")
-            self._flow = importlib.import_module("aie.iron.controlflow")
-            self._arith = importlib.import_module("aie.dialects.arith")
-            self._types = importlib.import_module("aie.extras.types")
-        except ImportError as missing:
-            raise ImportError(
-                f"designs are built with mlir-aie {RELEASE}, which is not installed: {missing}"
-            ) from missing
+        self._iron = Iron()
         self._design = design
         self._fifos = {s.name: self._stream(s) for s in design.streams if s.source is None}
         for stream in design.streams:
@@ -89,16 +83,16 @@ class _Lowering:
                 end[:2]: handle for end, handle in zip(ends, arguments[len(names) :], strict=True)
             }
             for phase in phases:
-                group = self._iron.TaskGroup()
+                group = self._iron.iron.TaskGroup()
                 for descriptor in phase:
                     self._move(descriptor, buffers, handles, group)
                 group.finish()
 
         types = [_array(b.size, b.dtype) for b in design.buffers]
-        runtime = self._iron.Runtime(sequence, [*types, *(handle for *_, handle in ends)])
-        device = {Target.NPU1: self._devices.NPU1, Target.NPU2: self._devices.NPU2}[design.target]
+        runtime = self._iron.iron.Runtime(sequence, [*types, *(handle for *_, handle in ends)])
+        device = self._iron.device(design.target)
         workers = [self._worker(c) for c in range(len(design.columns))] if design.calls else []
-        return self._iron.Program(device(), runtime, workers=workers)
+        return self._iron.iron.Program(device, runtime, workers=workers)
 
     def _move(
         self,
@@ -110,73 +104,70 @@ class _Lowering:
         stream = next(s for s in self._design.streams if s.name == descriptor.stream)
         handle = handles[descriptor.stream, descriptor.column]
         move = handle.fill if stream.direction is Direction.IN else handle.drain
-        item_bytes = self._design.buffer(descriptor.buffer).item_bytes
-        words = shim_pattern(descriptor.sizes, descriptor.strides, item_bytes)
+        buffer = self._design.buffer(descriptor.buffer)
+        words = shim_pattern(descriptor.sizes, descriptor.strides, buffer.item_bytes)
         # Sizes and strides in elements again, padded on the outside.
-        per_word = WORD // item_bytes
+        per_word = WORD // buffer.item_bytes
         sizes = [*(size for size, _ in words[:-1]), words[-1][0] * per_word]
         strides = [*(stride * per_word for _, stride in words[:-1]), 1]
         padding = _DIMENSIONS - len(words)
-        move(
-            buffers[descriptor.buffer],
-            offset=descriptor.offset,
-            sizes=[1] * padding + sizes,
-            strides=[0] * padding + strides,
-            wait=True,
-            group=group,
+        pattern = self._iron.pattern(
+            buffer.size, descriptor.offset, [1] * padding + sizes, [0] * padding + strides
         )
+        move(buffers[descriptor.buffer], tap=pattern, wait=True, group=group)
 
     # -- fifos ------------------------------------------------------------------------------
 
     def _stream(self, stream: Stream) -> _Fifos:
         """A stream's fifos. One that passes a memory tile has two, linked there."""
-        tile, columns = _array(stream.size, stream.dtype), range(len(self._design.columns))
+        columns = range(len(self._design.columns))
         if stream.broadcast:
             outer = self._fifo(stream, "memory")
-            inner = self._forwarded(outer, stream, stream.name)
-            return _Fifos({0: outer.prod()}, {column: inner.cons() for column in columns})
+            inner = self._forwarded(outer, stream, stream.name, 0)
+            shim = outer.prod(tile=self._iron.tile(0, _SHIM))
+            return _Fifos({0: shim}, {column: inner.cons() for column in columns})
         shim, core = {}, {}
         for column in columns:
             fifo = self._fifo(stream, str(column))
             incoming = stream.direction is Direction.IN
             near, far = (fifo, fifo)
             if passes_memory_tile(stream):
-                far = self._forwarded(fifo, stream, f"{stream.name}_{column}_memory", tile)
-            if self._is_source(stream):
-                shim[column], core[column] = fifo.prod(), fifo.cons()
-            elif incoming:
-                shim[column], core[column] = near.prod(), far.cons()
+                far = self._forwarded(fifo, stream, f"{stream.name}_{column}_memory", column)
+            place = self._iron.tile(column, _SHIM)
+            if incoming:
+                shim[column], core[column] = near.prod(tile=place), far.cons()
             else:
-                core[column], shim[column] = near.prod(), far.cons()
+                core[column], shim[column] = near.prod(), far.cons(tile=place)
         return _Fifos(shim, core)
 
     def _passed_on(self, stream: Stream) -> _Fifos:
         """The outgoing side of tiles that no core takes: read where the incoming ones end."""
         assert stream.source is not None
-        tile = _array(stream.size, stream.dtype)
         shim = {
             column: handle.forward(
-                obj_type=tile, depth=stream.depth, name=f"{stream.name}_{column}"
-            ).cons()
+                tile=self._iron.tile(column, _MEMORY),
+                obj_type=_array(stream.size, stream.dtype),
+                depth=stream.depth,
+                name=f"{stream.name}_{column}",
+            ).cons(tile=self._iron.tile(column, _SHIM))
             for column, handle in self._fifos[stream.source].core.items()
         }
         return _Fifos(shim, {})
 
     def _fifo(self, stream: Stream, suffix: str) -> Any:
-        return self._iron.ObjectFifo(
+        return self._iron.iron.ObjectFifo(
             _array(stream.size, stream.dtype), depth=stream.depth, name=f"{stream.name}_{suffix}"
         )
 
-    def _forwarded(self, fifo: Any, stream: Stream, name: str, tile: Any = None) -> Any:
+    def _forwarded(self, fifo: Any, stream: Stream, name: str, column: int) -> Any:
+        """The fifo that goes on from the column's memory tile, in the stream's order."""
         return fifo.cons().forward(
-            obj_type=_array(stream.size, stream.dtype) if tile is None else tile,
+            tile=self._iron.tile(column, _MEMORY),
+            obj_type=_array(stream.size, stream.dtype),
             depth=stream.depth,
             name=name,
-            dims_to_stream=list(stream.arrange) or None,
+            **self._iron.order(stream.size, stream.arrange),
         )
-
-    def _is_source(self, stream: Stream) -> bool:
-        return any(s.source == stream.name for s in self._design.streams)
 
     # -- cores ------------------------------------------------------------------------------
 
@@ -186,7 +177,7 @@ class _Lowering:
         streams = [s for s in design.streams if column in self._fifos[s.name].core]
         kernels = {call.kernel: self._kernel(call) for call in design.calls}
         buffers = [
-            self._iron.Buffer(_array(item.size, item.dtype), name=f"{item.name}_{column}")
+            self._iron.iron.Buffer(_array(item.size, item.dtype), name=f"{item.name}_{column}")
             for item in design.locals
         ]
         names = [*(s.name for s in streams), *(i.name for i in design.locals), *kernels]
@@ -197,8 +188,11 @@ class _Lowering:
             self._level(column, streams, parts, tiles, [])
 
         handles = [self._fifos[s.name].core[column] for s in streams]
-        return self._iron.Worker(
-            core, fn_args=[*handles, *buffers, *kernels.values()], stack_size=STACK_BYTES
+        return self._iron.iron.Worker(
+            core,
+            fn_args=[*handles, *buffers, *kernels.values()],
+            tile=self._iron.tile(column, _CORE),
+            stack_size=STACK_BYTES,
         )
 
     def _level(
@@ -219,7 +213,7 @@ class _Lowering:
             if not call.after:
                 parts[call.kernel](*(_given(a, tiles, number) for a in call.arguments))
         if depth < len(trips):
-            for index in self._flow.range_(trips[depth]):
+            for index in self._iron.flow.range_(trips[depth]):
                 self._level(column, streams, parts, tiles, [*indices, index])
         for call in calls:
             if call.after:
@@ -234,29 +228,31 @@ class _Lowering:
             tiles[a] if isinstance(a, str) else np.float32 if isinstance(a, float) else np.int32
             for a in call.arguments
         ]
-        return self._iron.Kernel(call.kernel, f"{kernel_source(call.kernel).stem}.o", types)
+        return self._iron.iron.Kernel(call.kernel, f"{kernel_source(call.kernel).stem}.o", types)
 
     def _number(self, column: int, indices: Sequence[Any]) -> Callable[[Index], Any]:
         """Makes an Index's number where a core computes it."""
-        i32 = self._types.i32()
+        i32 = self._iron.types.i32()
 
         def constant(n: int) -> Any:
-            return self._arith.constant(i32, n)
+            return self._iron.arith.constant(i32, n)
 
         def affine(of: Affine) -> Any:
             total = constant(of.constant + of.column * column)
             for factor, index in zip(of.loops, indices, strict=False):
                 if factor:
-                    step = self._arith.index_cast(i32, index)
-                    total = self._arith.addi(total, self._arith.muli(step, constant(factor)))
+                    step = self._iron.arith.index_cast(i32, index)
+                    total = self._iron.arith.addi(
+                        total, self._iron.arith.muli(step, constant(factor))
+                    )
             return total
 
         def number(index: Index) -> Any:
             total = affine(index.of)
             if index.low is not None:
-                total = self._arith.maxsi(total, constant(index.low))
+                total = self._iron.arith.maxsi(total, constant(index.low))
             if index.high is not None:
-                total = self._arith.minsi(total, affine(index.high))
+                total = self._iron.arith.minsi(total, affine(index.high))
             return total
 
         return number

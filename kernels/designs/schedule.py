@@ -75,13 +75,52 @@ def _events(design: Design, values: Mapping[str, int]) -> Iterator[_Event]:
                 continue
             # A tile is taken before what is inside its level, and given after it.
             out = stream.direction is Direction.OUT
-            inside = (last if out else -1,) * (loops - stream.level)
-            for indices in itertools.product(*(range(n) for n in trips[: stream.level])):
-                for part, transfer in enumerate(stream.transfers):
+            transfers = stream.transfers
+            level = stream.level
+            if len(transfers) == 1:
+                item_bytes = design.buffer(transfers[0].buffer).item_bytes
+                level, folded = _folded(transfers[0], trips[:level], item_bytes)
+                transfers = (folded,)
+            inside = (-1,) * (stream.level - level) + (last if out else -1,) * (
+                loops - stream.level
+            )
+            for indices in itertools.product(*(range(n) for n in trips[:level])):
+                for part, transfer in enumerate(transfers):
                     event = _event(stream, transfer, column, indices, values)
                     found.append((((*indices, *inside), out, column, number, part), event))
     found.sort(key=lambda pair: pair[0])
     return (event for _, event in found)
+
+
+def _folded(transfer: Transfer, trips: tuple[int, ...], item_bytes: int) -> tuple[int, Transfer]:
+    """A transfer with as many of the inner loops as its walk can take on, and how many are left."""
+    for level in range(len(trips) - 1, -1, -1):
+        stride = _stride(transfer, level)
+        if stride is None:
+            return level + 1, transfer
+        longer = replace(
+            transfer,
+            sizes=(trips[level], *transfer.sizes),
+            strides=(stride, *transfer.strides),
+        )
+        if trips[level] > 1:
+            if stride <= 0 or not _addressable(longer.sizes, longer.strides, item_bytes):
+                return level + 1, transfer
+            transfer = longer
+    return 0, transfer
+
+
+def _stride(transfer: Transfer, loop: int) -> int | None:
+    """How far a loop's next tile is, in elements; None where that is not always the same."""
+    stride = 0
+    for term in transfer.terms:
+        factors = [a.loops[loop] for a in term.index.affines() if loop < len(a.loops)]
+        if term.index.low is not None or term.index.high is not None:
+            if any(factors):
+                return None
+        else:
+            stride += term.stride * sum(factors)
+    return stride
 
 
 def _event(

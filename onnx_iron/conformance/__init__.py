@@ -12,7 +12,12 @@ from collections.abc import Iterator
 
 from onnx_iron.conformance.case import Call, Case
 from onnx_iron.conformance.graph_cases import graph_cases
-from onnx_iron.conformance.implementations.base import Declined, Difference, Implementation
+from onnx_iron.conformance.implementations.base import (
+    Declined,
+    Difference,
+    Implementation,
+    Inapplicable,
+)
 from onnx_iron.conformance.implementations.numpy_reference import NumpyReference
 from onnx_iron.conformance.operator_cases import operator_cases
 from onnx_iron.conformance.runner import Outcome, Status, judge, run
@@ -31,6 +36,7 @@ __all__ = [
     "Declined",
     "Difference",
     "Implementation",
+    "Inapplicable",
     "NumpyReference",
     "Outcome",
     "Status",

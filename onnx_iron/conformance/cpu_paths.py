@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from onnx_iron.conformance.case import Case
-from onnx_iron.conformance.implementations.base import Declined, Implementation, Results
+from onnx_iron.conformance.implementations.base import (
+    Declined,
+    Implementation,
+    Inapplicable,
+    Results,
+)
 from onnx_iron.kernels import cpu_path
 
 PATHS = ("portable", "avx2", "avx512")
@@ -52,7 +57,7 @@ def serve() -> None:
         try:
             answer: Any = function(*arguments)
         except Exception as error:
-            answer = _Raised(type(error).__name__, str(error), isinstance(error, Declined))
+            answer = _Raised(type(error).__name__, str(error))
         pickle.dump(answer, answers)
         answers.flush()
 
@@ -63,7 +68,6 @@ class _Raised:
 
     kind: str
     text: str
-    declined: bool
 
 
 class _Child:
@@ -84,7 +88,7 @@ class _Child:
         """Run a case.
 
         Raises:
-            Declined: as the implementation does.
+            Declined, Inapplicable: as the implementation does.
             RuntimeError: it raised something else, or the process died.
         """
         results: Results = self._ask(_run, implementation, case)
@@ -103,8 +107,9 @@ class _Child:
                 f"the process with ONNX_IRON_CPU={self._path} ended with exit code {process.wait()}"
             ) from None
         if isinstance(answer, _Raised):
-            if answer.declined:
-                raise Declined(answer.text)
+            for known in (Declined, Inapplicable):
+                if answer.kind == known.__name__:
+                    raise known(answer.text)
             raise RuntimeError(f"{answer.kind}: {answer.text}")
         return answer
 

@@ -75,7 +75,7 @@ class _Steps:
     """Computes steps by their oracles, and keeps the magnitudes of the last one's outputs."""
 
     def __init__(self, flushed: bool) -> None:
-        self._kept = _flushed if flushed else _unchanged
+        self._kept = flush if flushed else _unchanged
         self.magnitudes: tuple[Array, ...] = ()
 
     def __call__(self, op: Op, operands: Sequence[Any]) -> tuple[Array, ...]:
@@ -94,7 +94,7 @@ class _Steps:
         wide = [_wide(x, kept) for x in operands]
         with np.errstate(all="ignore"):
             results = [*_tuple(op.oracle(*wide))]
-            if carried and kept is _flushed:
+            if carried and kept is flush:
                 moved = _tuple(op.oracle(*(_wide(x, _unchanged) for x in operands)))
                 for place in (op.outputs.index(name) for name in carried):
                     results[place] = moved[place]
@@ -116,7 +116,8 @@ def _unchanged(array: Array) -> Array:
     return array
 
 
-def _flushed(array: Array) -> Array:
+def flush(array: Array) -> Array:
+    """Zeros, of the numbers' signs, where they are below the least normal one."""
     return np.where(np.abs(array) < LEAST_NORMAL, 0 * array, array)
 
 

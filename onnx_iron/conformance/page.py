@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 
 from onnx_iron.conformance.report import Report, reproduction
@@ -33,6 +33,18 @@ td.passed { background: var(--good) }
 td.known { background: var(--known) }
 td.failed { background: var(--bad); font-weight: 600 }
 td.declined { opacity: .5 }
+td.inapplicable, .none {
+  background: repeating-linear-gradient(135deg, transparent 0 5px, #8881 5px 6px) }
+.verdict { padding: .6rem 1rem; border-radius: .4rem; font-size: 1.1rem; font-weight: 600 }
+.verdict small { font-weight: 400; font-size: .9rem; margin-left: .6rem }
+.legend { display: flex; flex-wrap: wrap; gap: .4rem 1.4rem; padding: 0; list-style: none;
+  font-size: .9rem }
+.legend b { display: inline-block; min-width: 3.6rem; padding: .1rem .3rem; margin-right: .4rem;
+  border: 1px solid var(--line); text-align: center; font-weight: 400 }
+.good { background: var(--good) }
+.differs { background: var(--known) }
+.bad { background: var(--bad) }
+nav a { margin-right: 1.2rem }
 small { opacity: .75 }
 code, pre { font: 13px/1.5 ui-monospace, monospace }
 pre { background: #8882; padding: .6rem; white-space: pre-wrap; overflow-wrap: anywhere }
@@ -61,33 +73,66 @@ def to_html(report: Report) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>onnx-iron conformance</title><style>{_STYLE}</style></head><body>",
         "<h1>onnx-iron conformance</h1>",
-        f"<p><b>{escape(report.summary)}</b></p>",
-        *(_environment(list(found.items())) for found in report.environments),
-        "<h2>Matrix</h2>",
-        "<p><small>Cases passed of those run; below, the worst error in units of the last place "
-        "(ulps), without what the magnitude of a sum excuses, and the part of what is allowed. A "
-        "dash where an implementation takes none of the cases; yellow where one is known to do "
-        "something otherwise, which is held to what is written below.</small></p>",
+        "<p>Does each implementation compute what the operators and graphs mean? Every case was "
+        "run on every implementation, and each result compared with float64 arithmetic rounded "
+        "once.</p>",
+        _verdict(report),
+        '<nav><a href="#matrix">Matrix</a><a href="#failures">Failures</a>'
+        '<a href="#errors">Errors</a><a href="#differences">Known differences</a>'
+        '<a href="#declined">Declined</a><a href="#where">Where it ran</a></nav>',
+        # What is wrong comes first; where nothing is, one line says so below the matrix.
+        *(_failures(report.failed) if report.failed else ()),
+        '<h2 id="matrix">Matrix</h2>',
+        _LEGEND,
         _matrix(report),
-        "<h2>Failures</h2>",
-        _failures(report.failed),
-        "<h2>Errors</h2>",
+        *(() if report.failed else _failures(())),
+        '<h2 id="errors">Errors</h2>',
         "<p><small>Elements by their distance from the nearest number to the exact result, in "
         "ulps, without what the magnitude of a sum excuses; heights are logarithmic, a bar's title "
         "says the count.</small></p>",
         _histograms(report.outcomes),
-        "<h2>Known differences</h2>",
+        '<h2 id="differences">Known differences</h2>',
+        "<p><small>What an implementation says that it does otherwise; its results are held to "
+        "that.</small></p>",
         _reasons([o for o in report.outcomes if o.status is Status.PASSED and o.detail]),
-        "<h2>Declined</h2>",
+        '<h2 id="declined">Declined</h2>',
+        "<p><small>Cases that an implementation does not take, and why.</small></p>",
         _reasons([o for o in report.outcomes if o.status is Status.DECLINED]),
+        '<h2 id="inapplicable">Not applicable</h2>',
+        "<p><small>Cases that have nothing in them that a column is about.</small></p>",
+        _reasons([o for o in report.outcomes if o.status is Status.INAPPLICABLE]),
+        '<h2 id="where">Where it ran</h2>',
+        _environments(report.environments),
         "</body></html>",
     ]
     return "\n".join(parts) + "\n"
 
 
-def _environment(found: Sequence[tuple[str, str]]) -> str:
-    items = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in found)
-    return f"<dl>{items}</dl>"
+_LEGEND = """<ul class="legend">
+<li><b class="good">13/13<br><small>2 &middot; 61%</small></b>cases passed of those run; the worst
+error in ulps (units in the last place), the magnitude of a sum's terms excused; the largest error
+as a part of what is allowed</li>
+<li><b class="differs">&nbsp;</b>passed, some cases by a known difference</li>
+<li><b class="bad">&nbsp;</b>some failed</li>
+<li><b>&ndash;</b>declined</li>
+<li><b class="none">&nbsp;</b>not applicable</li></ul>"""
+
+
+def _verdict(report: Report) -> str:
+    failed = len(report.failed)
+    total = sum(report.counts.values())
+    words = f"{failed} of {total} outcomes are failures" if failed else "Nothing failed"
+    kind = "bad" if failed else "good"
+    return f'<p class="verdict {kind}">{words}<small>{escape(report.summary)}</small></p>'
+
+
+def _environments(found: Sequence[Mapping[str, str]]) -> str:
+    """A column for each run, a line for each version."""
+    lines = []
+    for key in dict.fromkeys(key for environment in found for key in environment):
+        cells = "".join(f'<td class="text">{escape(e.get(key, ""))}</td>' for e in found)
+        lines.append(f"<tr><th>{escape(key)}</th>{cells}</tr>")
+    return f'<div class="wide"><table>{"".join(lines)}</table></div>'
 
 
 def _matrix(report: Report) -> str:
@@ -105,9 +150,11 @@ def _matrix(report: Report) -> str:
 
 
 def _cell(outcomes: Sequence[Outcome]) -> str:
-    run = [o for o in outcomes if o.status is not Status.DECLINED]
+    run = [o for o in outcomes if o.status in (Status.PASSED, Status.FAILED)]
+    if not run and any(o.status is Status.DECLINED for o in outcomes):
+        return '<td class="declined" title="declined">&ndash;</td>'
     if not run:
-        return '<td class="declined">&ndash;</td>'
+        return '<td class="inapplicable"></td>'
     passed = sum(o.status is Status.PASSED for o in run)
     known = any(o.detail for o in run)
     kind = "failed" if passed < len(run) else "known" if known else "passed"
@@ -115,18 +162,34 @@ def _cell(outcomes: Sequence[Outcome]) -> str:
     # A NaN for a number is farther than any two numbers.
     part = f"{share:.0%}" if share < 100 else "&gt; 10000%"
     error = f"{worst}" if worst < 10**6 else f"{worst:.0e}"
-    left = f"{len(outcomes) - len(run)} declined"
+    first = outcomes[0]
+    left = f"{first.subject}, {first.dtype}, {first.implementation}: "
+    left += f"{len(outcomes) - len(run)} of {len(outcomes)} declined or not applicable"
     inside = f"{passed}/{len(run)}<small>{error} &middot; {part}</small>"
-    return f'<td class="{kind}" title="{left}">{inside}</td>'
+    return f'<td class="{kind}" title="{escape(left)}">{inside}</td>'
 
 
-def _failures(failed: Sequence[Outcome]) -> str:
+def _failures(failed: Sequence[Outcome]) -> Iterator[str]:
+    """What failed by implementation, each case with the command that runs it again."""
+    yield '<h2 id="failures">Failures</h2>'
     if not failed:
-        return "<p>None.</p>"
-    return "".join(
-        f"<h3>{escape(o.case)}</h3><p>{escape(o.implementation)}: {escape(o.detail)}</p>"
-        f"<pre>{escape(reproduction(o))}</pre>"
-        for o in failed
+        yield "<p>None.</p>"
+    for name in dict.fromkeys(o.implementation for o in failed):
+        own = [o for o in failed if o.implementation == name]
+        yield f"<h3>{escape(name)}: {len(own)}</h3>"
+        # A kernel that is wrong fails in all of its cases: the first is read.
+        for subject in dict.fromkeys(o.subject for o in own):
+            first, *others = (o for o in own if o.subject == subject)
+            yield _failure(first)
+            if others:
+                yield f"<details><summary>{len(others)} more of {escape(subject)}</summary>"
+                yield from map(_failure, others)
+                yield "</details>"
+
+
+def _failure(o: Outcome) -> str:
+    return (
+        f"<p><b>{escape(o.case)}</b><br>{escape(o.detail)}</p><pre>{escape(reproduction(o))}</pre>"
     )
 
 

@@ -47,7 +47,8 @@ class Report:
     @property
     def summary(self) -> str:
         """The counts in words."""
-        return ", ".join(f"{self.counts.get(s.value, 0)} {s.value}" for s in Status)
+        shown = [s for s in Status if s is not Status.INAPPLICABLE or self.counts.get(s.value)]
+        return ", ".join(f"{self.counts.get(s.value, 0)} {s.value}" for s in shown)
 
     def cells(self) -> Cells:
         """The outcomes of each subject, dtype and implementation."""
@@ -159,7 +160,8 @@ def to_text(report: Report) -> str:
         lines.append(f"{subject:{width}}  {dtype:9}" + "".join(f"{text:>12}" for text in texts))
     lines += [
         "",
-        "passed/run (worst ulps); * with known differences, - declined: --report says why",
+        "passed/run (worst ulps); * with known differences, - declined, nothing where it does "
+        "not apply: --report says why",
     ]
     for outcome in report.failed:
         lines += ["", f"FAILED {outcome.case}", f"  {outcome.implementation}: {outcome.detail}"]
@@ -169,9 +171,9 @@ def to_text(report: Report) -> str:
 
 def cell_text(outcomes: Sequence[Outcome]) -> str:
     """A cell of the matrix in a few letters."""
-    run = [o for o in outcomes if o.status is not Status.DECLINED]
+    run = [o for o in outcomes if o.status in (Status.PASSED, Status.FAILED)]
     if not run:
-        return "-"
+        return "-" if any(o.status is Status.DECLINED for o in outcomes) else ""
     passed = sum(o.status is Status.PASSED for o in run)
     mark = "*" if any(o.status is Status.PASSED and o.detail for o in run) else ""
     return f"{passed}/{len(run)} ({max(o.worst for o in run)}){mark}"

@@ -13,7 +13,14 @@ import numpy as np
 
 from onnx_iron.conformance.case import Case
 from onnx_iron.conformance.expected import Expected
-from onnx_iron.conformance.implementations.base import Declined, Difference, Implementation, Results
+from onnx_iron.conformance.expected import Results as ExpectedResults
+from onnx_iron.conformance.implementations.base import (
+    Declined,
+    Difference,
+    Implementation,
+    Inapplicable,
+    Results,
+)
 from onnx_iron.conformance.rounding import distance, spacing
 from onnx_iron.dtypes import Array
 from onnx_iron.operators.declaration import Tolerance
@@ -31,6 +38,7 @@ class Status(StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     DECLINED = "declined"
+    INAPPLICABLE = "inapplicable"
 
 
 @dataclass(frozen=True)
@@ -43,8 +51,8 @@ class Outcome:
         share: the largest error of an element as a part of what it was allowed.
         histogram: elements by their error in ulps, in the bins that end at :data:`BINS`.
         arguments: what selects the implementation on the command line.
-        detail: why it was declined, or what is wrong; of a pass, in what the implementation is
-            known to differ.
+        detail: why it was declined or does not apply, or what is wrong; of a pass, in what the
+            implementation is known to differ.
     """
 
     case: str
@@ -103,6 +111,8 @@ def judge(case: Case, implementation: Implementation) -> Outcome:
         results = implementation.run(case)
     except Declined as declined:
         return outcome(Status.DECLINED, detail=str(declined))
+    except Inapplicable as inapplicable:
+        return outcome(Status.INAPPLICABLE, detail=str(inapplicable))
     except Exception as error:
         return outcome(Status.FAILED, detail=f"{type(error).__name__}: {error}")
     found = compare(case, results, getattr(implementation, "differences", ()))
@@ -123,9 +133,10 @@ def compare(case: Case, results: Results, differences: Sequence[Difference] = ()
         return found
     for number, (call, given) in enumerate(zip(case.calls, results, strict=True)):
         known = next((d for d in differences if d.applies(case, call)), None)
-        expected = (case.expected_flushed if known and known.flushes else case.expected)[number]
+        expected = _expected(case, known)[number]
         tolerance = known.tolerance if known and known.tolerance else case.tolerance
-        judged = known is None or known.flushes or known.tolerance is not None
+        # Of a known difference that says nothing of the results, none is held to anything.
+        judged = known is None or bool(known.flushes or known.tolerance or known.expected)
         if known is not None:
             found.known[known.reason] = None
         for name, wanted in expected.items():
@@ -135,6 +146,12 @@ def compare(case: Case, results: Results, differences: Sequence[Difference] = ()
             if wrong and not found.wrong:
                 found.wrong = f"call {number} ({call}), {name}: {wrong}"
     return found
+
+
+def _expected(case: Case, known: Difference | None) -> Sequence[ExpectedResults]:
+    if known is not None and known.expected is not None:
+        return known.expected(case)
+    return case.expected_flushed if known is not None and known.flushes else case.expected
 
 
 def _form(given: Array | None, wanted: Expected) -> str:

@@ -13,6 +13,6 @@ def test_the_implementation_computes_what_the_model_means(
     case: Case, implementation: Implementation
 ) -> None:
     outcome = judge(case, implementation)
-    if outcome.status is Status.DECLINED:
+    if outcome.status in (Status.DECLINED, Status.INAPPLICABLE):
         pytest.skip(outcome.detail)
     assert outcome.status is Status.PASSED, outcome.detail

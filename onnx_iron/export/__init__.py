@@ -46,6 +46,7 @@ def export(
     io_dtype: Any = np.float32,
     state_dtype: Any = np.float32,
     metadata: Mapping[str, str] | None = None,
+    files: Mapping[str, bytes | None] | None = None,
     progress: Progress | None = None,
 ) -> ExportReport:
     """Write a trace as ``path`` (an .onnx file), or several as ``path/<name>.onnx``.
@@ -64,6 +65,8 @@ def export(
             graph's. ``InferenceSession.run`` takes no bfloat16 arrays.
         state_dtype: the same for states.
         metadata: further entries for the model's metadata.
+        files: what goes with the model (a tokenizer), by name, to be replaced with it; None for a
+            file of an earlier export that must not stay.
         progress: called with bytes done, bytes in all and the name of what is written.
 
     Raises:
@@ -88,6 +91,9 @@ def export(
         raise TypeError(_no_trace("traces", traces))
     if not models:
         raise ValueError("export(): no trace was given")
+    for name in files or {}:
+        if name in models or name == data or Path(name).name != name or name.startswith("."):
+            raise ValueError(f"export(): files has {name!r}; expected a file name of its own")
     for name, trace in models.items():
         if not isinstance(trace, Trace):
             raise TypeError(_no_trace(f"the version {name.removesuffix('.onnx')}", trace))
@@ -110,13 +116,17 @@ def export(
         identify_export(built, written)
         for name, model in built.items():
             (stage / name).write_bytes(model.SerializeToString(deterministic=True))
-        files = [*models, *([data] if placed else [])]
-        total = sum((stage / name).stat().st_size for name in files)
-        unused = not placed and orphaned(folder, data, set(models))
-        put_in_place(stage, folder, list(models), data if placed else None)
-        if unused:
-            (folder / data).unlink()
-    return ExportReport([folder / name for name in files], total)
+        others = dict(files or {})
+        for name, content in others.items():
+            if content is not None:
+                (stage / name).write_bytes(content)
+        new = [*models, *(name for name, content in others.items() if content is not None)]
+        new += [data] if placed else []
+        total = sum((stage / name).stat().st_size for name in new)
+        gone = [name for name, content in others.items() if content is None]
+        gone += [data] if not placed and orphaned(folder, data, set(models)) else []
+        put_in_place(stage, folder, new, gone)
+    return ExportReport([folder / name for name in new], total)
 
 
 def _no_trace(what: str, given: Any) -> str:

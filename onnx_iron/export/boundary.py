@@ -11,6 +11,7 @@ from onnx import helper
 from onnx_iron.dtypes import FLOATS, INT32, onnx_type
 from onnx_iron.export.metadata import used_values
 from onnx_iron.export.nodes import Nodes
+from onnx_iron.export.rewind import by_position
 from onnx_iron.export.tensors import Tensors
 from onnx_iron.graph.handle import Role
 from onnx_iron.graph.parts import State
@@ -127,6 +128,7 @@ class Boundary:
 
     def states(self) -> list[dict[str, Any]]:
         """The states as the metadata describes them."""
+        positional = by_position(self._trace)
         return [
             {
                 "name": name,
@@ -134,6 +136,7 @@ class Boundary:
                 "output": f"present.{name}" if name in self._written else None,
                 "shape": list(state.shape),
                 "dtype": _outside(state.dtype, self._state_dtype).name,
+                "by_position": name in positional,
             }
             for name, state in self._trace.states.items()
             if not state.scratch

@@ -63,16 +63,16 @@ def _locked(path: Path) -> int:
         os.close(lock)  # who held it before has removed the file
 
 
-def put_in_place(stage: Path, folder: Path, models: Sequence[str], data: str | None) -> None:
-    """Move what an export wrote from ``stage`` to ``folder``.
+def put_in_place(stage: Path, folder: Path, new: Sequence[str], gone: Sequence[str] = ()) -> None:
+    """Move what an export wrote from ``stage`` to ``folder``, and away what must not stay.
 
-    The old weights go first and the new ones come last: in between no model opens, so that none
-    is ever seen with weights of another.
+    The last of the new files, the weights where there are some, is taken away first and put in
+    place last: in between no model opens, so that none is ever seen with what belongs to another.
 
     Raises:
         OSError: a file can't be moved; what was there before is there again.
     """
-    names = [*models, *([data] if data else [])]
+    names = [*gone, *new]
     for name in names:
         if (folder / name).is_dir():
             raise IsADirectoryError(f"export(): {folder / name} is a folder; remove it")
@@ -82,10 +82,10 @@ def put_in_place(stage: Path, folder: Path, models: Sequence[str], data: str | N
         for name in reversed(names):
             if (folder / name).exists():
                 (folder / name).replace(kept / name)
-        for name in names:
+        for name in new:
             (stage / name).replace(folder / name)
     except BaseException:
-        for name in reversed(names):
+        for name in reversed(new):
             if (kept / name).exists() or not (stage / name).exists():
                 (folder / name).unlink(missing_ok=True)
         for name in names:

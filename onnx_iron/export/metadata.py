@@ -243,8 +243,10 @@ def read_json(text: str, key: str, where: str) -> Any:
     """
     try:
         return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise unreadable(where, key, str(error) or type(error).__name__) from None
+    except RecursionError:
+        raise unreadable(where, key, "lists or objects are nested too deep") from None
+    except ValueError as error:
+        raise unreadable(where, key, f"it is no JSON: {error}") from None
 
 
 def unreadable(where: str, key: str, why: str) -> ValueError:

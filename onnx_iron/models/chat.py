@@ -16,7 +16,7 @@ import markupsafe
 from onnx_iron.models import chat_renderer
 from onnx_iron.models.chat_marks import Marks, pieces
 from onnx_iron.models.chat_renderer import CPU_SECONDS, PARSE, RENDER
-from onnx_iron.models.tokenizer import Tokenizer
+from onnx_iron.models.text import TextTokenizer
 
 _SPECIAL_TOKENS = {
     "bos_token": "bos_token_id",
@@ -73,7 +73,7 @@ class ChatTemplate:
     def encode(
         self,
         messages: Sequence[Mapping[str, Any]],
-        tokenizer: Tokenizer,
+        tokenizer: TextTokenizer,
         *,
         add_generation_prompt: bool = True,
     ) -> list[int]:

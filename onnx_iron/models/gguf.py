@@ -12,22 +12,28 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf.constants import GGML_QUANT_SIZES, MODEL_ARCH_NAMES, GGMLQuantizationType
 from gguf.quants import dequantize
+from gguf.tensor_mapping import get_tensor_name_map
 
 from onnx_iron.dtypes import FLOATS, as_dtype
 from onnx_iron.graph import Weight
+from onnx_iron.models import gguf_text
+from onnx_iron.models.decoder import DecoderConfig, Shape
+from onnx_iron.models.family import known_families
 from onnx_iron.models.gguf_config import ROPE_FACTORS, read_config
 from onnx_iron.models.gguf_header import TensorInfo
 from onnx_iron.models.gguf_parts import read_parts
-from onnx_iron.models.llama import LlamaConfig
+from onnx_iron.models.huggingface_text import FILES
+from onnx_iron.models.text import Text
+from onnx_iron.models.weights import Weights
 
 # Elements dequantised at once: the float32 intermediates of a block stay in the processor's cache.
 _BLOCK_ELEMENTS = 1 << 17
 
 
 class GGUFCheckpoint:
-    """A Llama model in a GGUF file, mapped into memory and never held as a whole.
+    """A model in a GGUF file, mapped into memory and never held as a whole.
 
     Of a model in several files, give the first; the others (``-00002-of-00003.gguf``) are read from
     its folder.
@@ -35,12 +41,13 @@ class GGUFCheckpoint:
     Attributes:
         path: The file.
         metadata: The file's own keys and values (str, int, float, bool, or a list of them).
-        config: The model's configuration. ``rope_interleaved`` is true: GGUF stores the query and
-            key projections with their rows in the order of pairwise rotation.
+        family: The kind of model, by the architecture.
+        config: The model's configuration. ``rope_interleaved`` is true of Llama: there, GGUF stores
+            the query and key projections with their rows in the order of pairwise rotation.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: The file is not a whole GGUF file of a Llama model that can be built; the text
+        ValueError: The file is not a whole GGUF file of a model that can be built; the text
             names the file, what is wrong with it, and what was expected.
     """
 
@@ -49,11 +56,19 @@ class GGUFCheckpoint:
         parts = read_parts(self.path)
         header, self._data = parts.header, parts.data
         self.metadata: Mapping[str, Any] = MappingProxyType(header.metadata)
-        config = read_config(header, str(self.path))
+        architecture, config = read_config(header, str(self.path))
+        self.family = known_families()[architecture.model_type]
         self._tensors = header.tensors
         for kind in {info.type for info in self._tensors.values()}:
             _check_quantization(kind, self.path)
-        self.config = self._with_rope_factors(config)
+        kinds = {name: known for known, name in MODEL_ARCH_NAMES.items()}
+        known = kinds[self.metadata["general.architecture"]]
+        self._names = get_tensor_name_map(known, config.num_layers)
+        # A build reads no tensor: it finds what is missing, and what has another shape.
+        weights = self.weights(np.float32)
+        self.family.build(config, weights, Shape(1))
+        self.check_all_used(weights)
+        self.config: DecoderConfig = self._with_rope_factors(config)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -78,20 +93,53 @@ class GGUFCheckpoint:
         info = self._tensors[name]
         return Weight(info.shape, wanted, lambda: self._load(info, wanted))
 
-    def _with_rope_factors(self, config: LlamaConfig) -> LlamaConfig:
+    def weights(self, dtype: npt.DTypeLike) -> Weights:
+        """The weights by the names that the family asks for, as float32 or bfloat16."""
+        wanted = as_dtype(dtype)
+
+        def load(name: str) -> Weight:
+            if name not in self._tensors:
+                raise ValueError(
+                    f"{self.path}: tensor {name!r} is missing; the file is not a whole "
+                    f"{self.family.model_type} model"
+                )
+            return self.weight(name, wanted)
+
+        return Weights(load, wanted, str(self.path), self._spelled)
+
+    def check_all_used(self, weights: Weights) -> None:
+        weights.check_all_asked(self._tensors, lambda name: name == ROPE_FACTORS)
+
+    def files(self) -> Mapping[str, bytes | None]:
+        return {**dict.fromkeys(FILES), gguf_text.FILE: gguf_text.packed(self.metadata)}
+
+    def text(self) -> Text:
+        return gguf_text.gguf_text(self.metadata, str(self.path))
+
+    def _spelled(self, name: str) -> str:
+        """GGUF's name for a tensor of transformers."""
+        return str(self._names.get_name(name, (".weight", ".bias")) or name)
+
+    def _with_rope_factors(self, config: DecoderConfig) -> DecoderConfig:
         """The configuration with the factors that the file keeps in a tensor, if it has that."""
         if ROPE_FACTORS not in self._tensors:
             return config
-        factors = self._load(self._tensors[ROPE_FACTORS], np.dtype(np.float32)).tolist()
-        for index, factor in enumerate(factors):
+        info, count = self._tensors[ROPE_FACTORS], config.rope.dim // 2
+        if info.shape != (count,):
+            raise ValueError(
+                f"{self.path}: the shape of tensor {ROPE_FACTORS!r} is {info.shape}, expected "
+                f"{(count,)}, half of the head size"
+            )
+        factors = self._load(info, np.dtype(np.float32))
+        for index, factor in enumerate(factors.tolist()):
             if not (math.isfinite(factor) and factor > 0):
                 raise ValueError(
                     f"{self.path}: tensor {ROPE_FACTORS!r} has {factor} at {index}, expected a "
                     "positive number; download it again"
                 )
-        before = config.rope_factors or (1.0,) * len(factors)
-        product = tuple(a * b for a, b in zip(before, factors, strict=True))
-        return dataclasses.replace(config, rope_factors=product)
+        product = factors.astype(np.float64) * np.asarray(config.rope.factors or 1.0)
+        rope = dataclasses.replace(config.rope, factors=tuple(product.tolist()))
+        return dataclasses.replace(config, rope=rope)
 
     def _load(self, info: TensorInfo, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         *outer, width = info.shape

@@ -1,16 +1,18 @@
-"""The Llama configuration in a GGUF file's metadata, and the tensors that it asks for."""
+"""The configuration in a GGUF file's metadata, for each architecture that has a family."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from onnx_iron.models.decoder import DecoderConfig
+from onnx_iron.models.families.lfm2 import Lfm2Config
+from onnx_iron.models.families.llama import LlamaConfig
 from onnx_iron.models.gguf_header import Header, TensorInfo
-from onnx_iron.models.llama import LlamaConfig
+from onnx_iron.models.rope import Rope
 
-ARCHITECTURE = "llama"
 # The tensor of what each rotary frequency is divided by, in Llama 3.1 and later.
 ROPE_FACTORS = "rope_freqs.weight"
 
@@ -67,30 +69,51 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 _GENERAL: dict[str, Any] = {"general.type": "model", "general.quantization_version": 2}
 
 
-def read_config(header: Header, source: str) -> LlamaConfig:
-    """Read the configuration, and hold every tensor's shape against it.
+@dataclass(frozen=True)
+class Architecture:
+    """How GGUF files keep a family's models.
+
+    Attributes:
+        model_type: the family.
+        read: the family's configuration, of the keys, the tensors and what all have.
+        keys: further keys that ``read`` reads.
+    """
+
+    model_type: str
+    read: Callable[[Keys, Mapping[str, TensorInfo], dict[str, Any]], DecoderConfig]
+    keys: frozenset[str] = frozenset()
+
+
+def read_config(header: Header, source: str) -> tuple[Architecture, DecoderConfig]:
+    """Read the configuration.
 
     Raises:
-        ValueError: Another architecture; a key or tensor that is missing, or whose value, type or
-            shape doesn't fit the others; a key or tensor that asks for what isn't implemented.
+        ValueError: An architecture without a family; a key that is missing, or whose value or type
+            doesn't fit the others; a key that asks for what isn't implemented.
     """
-    keys = _Keys(header.metadata, source)
-    architecture = keys.any("general.architecture", str)
-    if architecture != ARCHITECTURE:
-        raise keys.error(
-            "general.architecture", architecture, f"{ARCHITECTURE!r}; convert a Llama model"
-        )
-    _check_keys(header.metadata, keys)
+    name = Keys(header.metadata, source, "").any("general.architecture", str)
+    keys = Keys(header.metadata, source, name)
+    architecture = ARCHITECTURES.get(name)
+    if architecture is None:
+        expected = " or ".join(repr(known) for known in ARCHITECTURES)
+        raise keys.error("general.architecture", name, f"{expected}; convert a model of one")
+    _check_keys(header.metadata, keys, _READ | architecture.keys)
+    return architecture, architecture.read(keys, header.tensors, _sizes(keys, header))
+
+
+def _sizes(keys: Keys, header: Header) -> dict[str, Any]:
+    """What all configurations have, as their arguments."""
     hidden, heads = keys.size("embedding_length"), keys.size("attention.head_count")
-    kv_heads = keys.size("attention.head_count_kv", heads)
+    layers = keys.size("block_count")
+    kv_heads = _kv_heads(keys, heads, layers)
     if heads % kv_heads:
         raise keys.error(
-            f"{ARCHITECTURE}.attention.head_count_kv", kv_heads, f"a divisor of {heads} heads"
+            f"{keys.architecture}.attention.head_count_kv", kv_heads, f"a divisor of {heads} heads"
         )
     head_dim = keys.size("attention.key_length", hidden // heads)
     if head_dim < 2 or head_dim % 2:
         raise keys.error(
-            f"the head size (by {ARCHITECTURE}.attention.key_length, or embedding_length over "
+            f"the head size (by {keys.architecture}.attention.key_length, or embedding_length over "
             "attention.head_count)",
             head_dim,
             "an even number, for rotary embedding",
@@ -98,69 +121,86 @@ def read_config(header: Header, source: str) -> LlamaConfig:
     for name in ("attention.value_length", "rope.dimension_count"):
         if keys.size(name, head_dim) != head_dim:
             raise keys.error(
-                f"{ARCHITECTURE}.{name}", keys.size(name), f"the head size, {head_dim}"
+                f"{keys.architecture}.{name}", keys.size(name), f"the head size, {head_dim}"
             )
-
-    tensors = header.tensors
-    embedding = _tensor(tensors, "token_embd.weight", source)
+    embedding = keys.tensor(header.tensors, "token_embd.weight")
     vocabulary = keys.size("vocab_size", embedding.shape[0])
     tokens = header.metadata.get("tokenizer.ggml.tokens", ())
     if isinstance(tokens, list) and len(tokens) > vocabulary:
         raise keys.error(
             "the length of tokenizer.ggml.tokens",
             len(tokens),
-            f"{vocabulary} at most ({ARCHITECTURE}.vocab_size, or the rows of token_embd.weight)",
+            f"{vocabulary} at most ({keys.architecture}.vocab_size, or the rows of "
+            "token_embd.weight)",
         )
-    config = LlamaConfig(
-        vocab_size=vocabulary,
-        hidden_size=hidden,
-        intermediate_size=keys.size("feed_forward_length"),
-        num_layers=keys.size("block_count"),
-        num_heads=heads,
-        num_kv_heads=kv_heads,
-        head_dim=head_dim,
-        rms_norm_eps=keys.positive("attention.layer_norm_rms_epsilon"),
-        rope_theta=keys.positive("rope.freq_base", 10000.0),
-        rope_interleaved=True,
-        tie_embeddings="output.weight" not in tensors,
-        context_length=keys.size("context_length"),
+    # The count is from the file: look for the last layer before anybody walks through all of them.
+    keys.tensor(header.tensors, f"blk.{layers - 1}.attn_norm.weight")
+    return {
+        "vocab_size": vocabulary,
+        "hidden_size": hidden,
+        "intermediate_size": keys.size("feed_forward_length"),
+        "num_layers": layers,
+        "num_heads": heads,
+        "num_kv_heads": kv_heads,
+        "head_dim": head_dim,
+        "rms_norm_eps": keys.positive("attention.layer_norm_rms_epsilon"),
+        "rope": Rope(head_dim, keys.positive("rope.freq_base", 10000.0), _linear_factor(keys)),
+        "tie_embeddings": "output.weight" not in header.tensors,
+        "context_length": keys.size("context_length"),
+    }
+
+
+def _kv_heads(keys: Keys, heads: int, layers: int) -> int:
+    """The key heads: one number, or, where some layers have no attention, one for each layer."""
+    key = f"{keys.architecture}.attention.head_count_kv"
+    value = keys.metadata.get(key)
+    if keys.architecture != "lfm2" or not isinstance(value, list):
+        return keys.size("attention.head_count_kv", heads)
+    counts = {count for count in value if count != 0}
+    if len(value) != layers or len(counts) != 1 or any(type(n) is not int or n < 0 for n in value):
+        raise keys.error(key, value, f"{layers} numbers, one for each layer, 0 or all the same")
+    return int(counts.pop())
+
+
+def _llama(keys: Keys, tensors: Mapping[str, TensorInfo], sizes: dict[str, Any]) -> DecoderConfig:
+    """Converters order the rows of queries and keys for pairwise rotation."""
+    return LlamaConfig(**sizes, rope_interleaved=True)
+
+
+def _plain(keys: Keys, tensors: Mapping[str, TensorInfo], sizes: dict[str, Any]) -> DecoderConfig:
+    return LlamaConfig(**sizes)
+
+
+def _lfm2(keys: Keys, tensors: Mapping[str, TensorInfo], sizes: dict[str, Any]) -> DecoderConfig:
+    layers = sizes["num_layers"]
+    if layers > len(tensors):
+        raise keys.error(f"{keys.architecture}.block_count", layers, "as many as there are tensors")
+    return Lfm2Config(
+        **sizes,
+        conv_kernel=keys.size("shortconv.l_cache"),
+        conv_bias="blk.0.shortconv.in_proj.bias" in tensors,
+        layer_types=tuple(
+            "conv" if f"blk.{i}.shortconv.conv.weight" in tensors else "full_attention"
+            for i in range(layers)
+        ),
     )
-    factor = _linear_factor(header, keys)
-    _check_tensors(config, tensors, keys)
-    # Only now is the head size known to be that of a tensor.
-    factors = None if factor is None else (factor,) * (head_dim // 2)
-    return dataclasses.replace(config, rope_factors=factors)
 
 
-def expected_tensors(config: LlamaConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the name and the (out, in) shape of every tensor of a Llama model."""
-    hidden, inner = config.hidden_size, config.intermediate_size
-    queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    yield "token_embd.weight", (config.vocab_size, hidden)
-    for layer in range(config.num_layers):
-        for name, shape in {
-            "attn_norm": (hidden,),
-            "attn_q": (queries, hidden),
-            "attn_k": (keys, hidden),
-            "attn_v": (keys, hidden),
-            "attn_output": (hidden, queries),
-            "ffn_norm": (hidden,),
-            "ffn_gate": (inner, hidden),
-            "ffn_up": (inner, hidden),
-            "ffn_down": (hidden, inner),
-        }.items():
-            yield f"blk.{layer}.{name}.weight", shape
-    yield "output_norm.weight", (hidden,)
-    if not config.tie_embeddings:
-        yield "output.weight", (config.vocab_size, hidden)
+ARCHITECTURES: Mapping[str, Architecture] = {
+    "llama": Architecture("llama", _llama),
+    "qwen2": Architecture("qwen2", _plain),
+    "qwen3": Architecture("qwen3", _plain),
+    "lfm2": Architecture("lfm2", _lfm2, frozenset({"shortconv.l_cache"})),
+}
 
 
-class _Keys:
+class Keys:
     """Metadata read with its type checked."""
 
-    def __init__(self, metadata: Mapping[str, Any], source: str) -> None:
+    def __init__(self, metadata: Mapping[str, Any], source: str, architecture: str) -> None:
         self.metadata = metadata
         self.source = source
+        self.architecture = architecture
 
     def error(self, what: str, value: Any, expected: str) -> ValueError:
         return ValueError(f"{self.source}: {what} is {_short(value)}, expected {expected}")
@@ -177,18 +217,26 @@ class _Keys:
         return value
 
     def size(self, name: str, default: int | None = None) -> int:
-        key = f"{ARCHITECTURE}.{name}"
+        key = f"{self.architecture}.{name}"
         value: int = self.any(key, int, default)
         if not 1 <= value < 2**31:
             raise self.error(key, value, "1..2147483647")
         return value
 
     def positive(self, name: str, default: float | None = None) -> float:
-        key = f"{ARCHITECTURE}.{name}"
+        key = f"{self.architecture}.{name}"
         value: float = self.any(key, float, default)
         if not (math.isfinite(value) and value > 0):
             raise self.error(key, value, "a positive number")
         return value
+
+    def tensor(self, tensors: Mapping[str, TensorInfo], name: str) -> TensorInfo:
+        if name not in tensors:
+            raise ValueError(
+                f"{self.source}: tensor {name!r} is missing; the file is not a whole "
+                f"{self.architecture} model"
+            )
+        return tensors[name]
 
 
 def _short(value: Any) -> str:
@@ -196,59 +244,34 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def _check_keys(metadata: Mapping[str, Any], keys: _Keys) -> None:
-    """Refuse every key that changes what a Llama model computes and isn't read."""
+def _check_keys(metadata: Mapping[str, Any], keys: Keys, read: frozenset[str]) -> None:
+    """Refuse every key that changes what a model computes and isn't read."""
     for key, expected in _GENERAL.items():
         if metadata.get(key, expected) != expected:
             raise keys.error(key, metadata[key], f"{expected!r}; there is no reader for others")
-    prefix = f"{ARCHITECTURE}."
+    prefix = f"{keys.architecture}."
     for key, value in metadata.items():
         name = key.removeprefix(prefix)
-        if name == key or name in _READ:
+        if name == key or name in read:
             continue
+        what = f"a {keys.architecture} model"
         if name not in _NEUTRAL:
             raise keys.error(
-                key, value, "no such key; what it changes in a Llama model isn't implemented"
+                key, value, f"no such key; what it changes in {what} isn't implemented"
             )
         if value not in _NEUTRAL[name]:
-            raise keys.error(key, value, f"{_NEUTRAL[name][-1]!r}; the Llama graph has no other")
+            raise keys.error(key, value, f"{_NEUTRAL[name][-1]!r}; {what} here has no other")
 
 
-def _linear_factor(header: Header, keys: _Keys) -> float | None:
+def _linear_factor(keys: Keys) -> float | None:
     """What linear scaling divides all rotary frequencies by; None where there is no scaling."""
-    prefix = f"{ARCHITECTURE}.rope.scaling"
-    kind = header.metadata.get(f"{prefix}.type")
+    prefix = f"{keys.architecture}.rope.scaling"
+    kind = keys.metadata.get(f"{prefix}.type")
     if kind == "linear":
         return keys.positive("rope.scaling.factor")
     if kind not in (None, "none"):
         raise keys.error(f"{prefix}.type", kind, "'none' or 'linear'; no other is implemented")
-    factor = header.metadata.get(f"{prefix}.factor", 1.0)
+    factor = keys.metadata.get(f"{prefix}.factor", 1.0)
     if kind is None and factor not in (0.0, 1.0):
         raise keys.error(f"{prefix}.factor", factor, f"1.0, for there is no {prefix}.type")
     return None
-
-
-def _check_tensors(config: LlamaConfig, tensors: Mapping[str, TensorInfo], keys: _Keys) -> None:
-    # The count is from the file: look for the last layer before walking through all of them.
-    _tensor(tensors, f"blk.{config.num_layers - 1}.attn_q.weight", keys.source)
-    expected = dict(expected_tensors(config)) if config.num_layers <= len(tensors) else {}
-    if ROPE_FACTORS in tensors:
-        expected[ROPE_FACTORS] = (config.head_dim // 2,)
-    for name, shape in expected.items():
-        info = _tensor(tensors, name, keys.source)
-        if info.shape != shape:
-            raise keys.error(f"the shape of tensor {name!r}", info.shape, f"{shape}")
-    for name in tensors:
-        if name not in expected:
-            raise ValueError(
-                f"{keys.source}: tensor {name!r} has no place in a Llama model of "
-                f"{config.num_layers} layers; the file is of a variant that isn't implemented"
-            )
-
-
-def _tensor(tensors: Mapping[str, TensorInfo], name: str, source: str) -> TensorInfo:
-    if name not in tensors:
-        raise ValueError(
-            f"{source}: tensor {name!r} is missing; the file is not a whole Llama model"
-        )
-    return tensors[name]

@@ -13,7 +13,7 @@ from onnx_iron.models.vocabulary import BYTE, CONTROL, UNKNOWN, USER_DEFINED, Vo
 
 # Control tokens that end an answer, whatever the file's eos_token_id is: chat models end a turn
 # with one of them and a text with another.
-_END_NAMES = (
+END_NAMES = (
     "<|endoftext|>",
     "<|im_end|>",
     "<|eot_id|>",
@@ -76,7 +76,7 @@ class Tokenizer:
             )
         named = (vocabulary.token_id(key) for key in _END_KEYS)
         ends = {index for index in named if index is not None}
-        ends.update(i for i in self._control if vocabulary.tokens[i] in _END_NAMES)
+        ends.update(i for i in self._control if vocabulary.tokens[i] in END_NAMES)
         self.eos_ids = frozenset(ends)
         self._tokens: Sequence[str] = vocabulary.tokens
 
@@ -84,6 +84,10 @@ class Tokenizer:
     def vocab_size(self) -> int:
         """How many tokens there are; ids are 0..vocab_size-1."""
         return len(self._tokens)
+
+    def ids(self) -> range:
+        """The ids that stand for a token."""
+        return range(len(self._tokens))
 
     def token(self, index: int) -> str:
         """The token with that id, as the file spells it."""

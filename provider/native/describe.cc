@@ -154,8 +154,9 @@ class Mentioned {
   // The values at the border may be those of the graph around: the name says which they are.
   void add_border(const std::vector<const ort::ValueInfo*>& values) {
     for (const ort::ValueInfo* value : values) {
+      // onnxruntime has none for an input whose name is empty.
+      if (value == nullptr || names_.count(value) > 0) continue;
       std::string name = name_of(value);
-      if (names_.count(value) > 0) continue;
       if (first_.count(name) > 0) {
         names_[value] = name;
       } else {
@@ -197,6 +198,14 @@ std::vector<const ort::ValueInfo*> implicit_inputs_of(const ort::Node* node) {
   return list<ort::ValueInfo>(node, ort::Node_GetNumImplicitInputs, ort::Node_GetImplicitInputs);
 }
 
+// Whether one of the values that are there has no name as C reads it.
+bool has_cut_name(const std::vector<const ort::ValueInfo*>& values) {
+  for (const ort::ValueInfo* value : values) {
+    if (value != nullptr && name_of(value).empty()) return true;
+  }
+  return false;
+}
+
 void write_node(JsonWriter& json, const ort::Node* node, const Mentioned& mentioned) {
   const char* result = nullptr;
   json.begin_object();
@@ -231,6 +240,7 @@ void write_node(JsonWriter& json, const ort::Node* node, const Mentioned& mentio
   }
   json.end_object();
   for (const auto& values : {inputs_of(node), implicit_inputs_of(node), outputs_of(node)}) {
+    if (has_cut_name(values)) problem = "the name of one of its values begins with a NUL";
     std::string name = mentioned.alike(values);
     if (!name.empty()) problem = "several values are called '" + name + "' up to a NUL";
   }

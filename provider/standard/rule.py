@@ -40,20 +40,23 @@ class Rule:
         self.lower(op)
 
 
-RULES: dict[str, Rule] = {}
+# By domain ("" is ONNX's own) and operator.
+RULES: dict[tuple[str, str], Rule] = {}
 
 
-def rule(*op_types: str, since: int, newest: int) -> Callable[[Lower], Lower]:
+def rule(*op_types: str, since: int, newest: int, domain: str = "") -> Callable[[Lower], Lower]:
     """Register the rule of some operators.
 
     Args:
         op_types: their names.
         since: the version of the operators from which the rule holds.
         newest: the last version that it was written for.
+        domain: theirs.
     """
 
     def register(function: Lower) -> Lower:
-        RULES.update(dict.fromkeys(op_types, Rule(function, since, newest)))
+        made = Rule(function, since, newest)
+        RULES.update({(domain, op_type): made for op_type in op_types})
         return function
 
     return register

@@ -59,6 +59,13 @@ def distances(y: Array, expected: Array) -> Array:
     return np.asarray(np.where(both_nan, 0, apart))
 
 
+def not_flushed(y: Array, wanted: Array, least: float = 2.0**-126) -> Array:
+    """Where results are above ``least``. The others may be zero, or not, but are as small."""
+    tiny = np.abs(wanted) <= least
+    assert (np.abs(y[tiny].astype(np.float32)) < 2 * least).all()
+    return ~tiny
+
+
 def tuple_of(result: Any) -> tuple[Any, ...]:
     return result if isinstance(result, tuple) else (result,)
 

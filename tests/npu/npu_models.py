@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from onnx_iron import functional as F
 from onnx_iron.dtypes import BFLOAT16, Array
 from onnx_iron.graph import Handle, Value, Weight
 from onnx_iron.kernels.designs import Target
-from onnx_iron.models.llama import LlamaConfig, export_llama
+from onnx_iron.models.decoder import Shape
+from onnx_iron.models.families.llama import LlamaConfig, build
+from onnx_iron.models.rope import Rope
+from onnx_iron.models.weights import Weights
 from onnx_iron.provider.devices.npu.build import Outcome, build_plans, plans_of
 
 WIDTH, CHUNK = 128, 16
@@ -60,47 +64,53 @@ def export_short_conv(
     return folder
 
 
-class SmallLlama:
-    """A checkpoint of random weights."""
+SMALL_LLAMA = LlamaConfig(
+    vocab_size=512,
+    hidden_size=128,
+    intermediate_size=256,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=32,
+    rms_norm_eps=1e-5,
+    rope=Rope(32, 10000.0),
+    tie_embeddings=True,
+    context_length=256,
+)
 
-    config = LlamaConfig(
-        vocab_size=512,
-        hidden_size=128,
-        intermediate_size=256,
-        num_layers=2,
-        num_heads=4,
-        num_kv_heads=2,
-        head_dim=32,
-        rms_norm_eps=1e-5,
-        rope_theta=10000.0,
-        rope_interleaved=False,
-        tie_embeddings=True,
-        context_length=256,
-    )
 
-    def weight(self, name: str, dtype: Any) -> Weight:
-        """A weight by its GGUF name."""
-        config = self.config
-        kv = config.num_kv_heads * config.head_dim
-        hidden, inner = config.hidden_size, config.intermediate_size
-        shapes = {
-            "token_embd": (config.vocab_size, hidden),
-            "attn_k": (kv, hidden),
-            "attn_v": (kv, hidden),
-            "ffn_gate": (inner, hidden),
-            "ffn_up": (inner, hidden),
-            "ffn_down": (hidden, inner),
-        }
-        kind = name.split(".")[-2]
-        if kind.endswith("norm"):
-            return Weight.of(np.ones(hidden, dtype))
-        shape = shapes.get(kind, (hidden, hidden))
-        return Weight.of(random(*shape, seed=sum(name.encode()), dtype=dtype))
+def small_llama_weight(name: str) -> Weight:
+    """A random weight of the small Llama."""
+    config = SMALL_LLAMA
+    kv = config.num_kv_heads * config.head_dim
+    hidden, inner = config.hidden_size, config.intermediate_size
+    shapes = {
+        "embed_tokens": (config.vocab_size, hidden),
+        "k_proj": (kv, hidden),
+        "v_proj": (kv, hidden),
+        "gate_proj": (inner, hidden),
+        "up_proj": (inner, hidden),
+        "down_proj": (hidden, inner),
+    }
+    kind = name.split(".")[-2]
+    if kind.endswith("norm"):
+        return Weight.of(np.ones(hidden, BFLOAT16))
+    shape = shapes.get(kind, (hidden, hidden))
+    return Weight.of(random(*shape, seed=sum(name.encode()), dtype=BFLOAT16))
 
 
 def export_small_llama(folder: Path, context: int = 160) -> Path:
-    """Write its prefill and decode models."""
-    export_llama(SmallLlama(), folder, dtype="bfloat16", context=context, chunk=CHUNK)
+    """Write the prefill and decode models of a small Llama."""
+    return export_decoder(folder, SMALL_LLAMA, small_llama_weight, Shape(context, CHUNK))
+
+
+def export_decoder(
+    folder: Path, config: LlamaConfig, weight: Callable[[str], Weight], shape: Shape
+) -> Path:
+    """Write the prefill and decode models of a Llama with weights by their names."""
+    graph = build(config, Weights(weight, BFLOAT16, "a test's Llama"), shape)
+    metadata = {"onnx_iron.context": str(shape.context)}
+    export(graph.traces(), folder, state_dtype=None, metadata=metadata)
     return folder
 
 

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from aie_arrays import every_bfloat16, numbers
 from design_cases import made
-from exactness import Report, exact, flushed, hold, variants
+from exactness import Report, exact, flushed, hold, not_flushed, variants
 
 from onnx_iron.dtypes import BFLOAT16
 from onnx_iron.kernels.aie.library import KernelLibrary, aligned, aligned_copy
 from onnx_iron.kernels.designs import Design, Target
 from onnx_iron.operators import Op
+from onnx_iron.operators.arithmetic import Div
 
 # -- arithmetic ---------------------------------------------------------------------------------
 
@@ -50,6 +51,28 @@ def test_arithmetic_with_a_row_and_with_a_number(
         hold(op, y, number, a)
 
 
+@pytest.mark.parametrize("numerator", [1.0, -3.0, 1.9921875, 2.0**-126, 3.38e38, 0, np.inf, np.nan])
+def test_division_by_every_bfloat16(
+    kernels: KernelLibrary, record_property: Report, numerator: float
+) -> None:
+    b = aligned_copy(flushed(every_bfloat16()))
+    y, number = aligned(b.shape), np.array(numerator, BFLOAT16)
+    kernels.call("number_div_bf16", b, y, b.size, float(number))
+    large = not_flushed(y, exact(Div(), number, b)[0])
+    hold(Div(), y[large], number, b[large], report=record_property)
+
+
+@pytest.mark.parametrize("divisor", [1.0, -3.0, 1.9921875, 2.0**-126, 2.0**126, 3.38e38, 0, np.inf])
+def test_division_of_every_bfloat16(
+    kernels: KernelLibrary, record_property: Report, divisor: float
+) -> None:
+    a = aligned_copy(flushed(every_bfloat16()))
+    y, number = aligned(a.shape), np.array(divisor, BFLOAT16)
+    kernels.call("div_number_bf16", a, y, a.size, float(number))
+    large = not_flushed(y, exact(Div(), a, number)[0])
+    hold(Div(), y[large], a[large], number, report=record_property)
+
+
 # -- functions ----------------------------------------------------------------------------------
 
 
@@ -63,8 +86,5 @@ def test_functions_of_every_bfloat16(
     assert isinstance(design, Design), design
     (call,) = design.calls
     kernels.call(call.kernel, x, y, x.size)
-    (wanted,) = exact(op, x)
-    # Below the least normal number's neighbourhood a result may be flushed, or not.
-    tiny = np.abs(wanted) < 2.0**-118
-    assert (np.abs(y[tiny].astype(np.float32)) < 2.0**-117).all()
-    hold(op, y[~tiny], x[~tiny], report=record_property)
+    large = not_flushed(y, exact(op, x)[0], 2.0**-118)
+    hold(op, y[large], x[large], report=record_property)

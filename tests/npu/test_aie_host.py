@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import re
 import subprocess
 from pathlib import Path
 
@@ -132,7 +134,33 @@ def test_kernels_use_the_public_names_of_aie_api_only() -> None:
             assert private not in text, source.name
 
 
+def test_kernels_leave_alone_what_the_cores_do_badly() -> None:
+    """aie2's abs of float32, comparisons with infinity, inverses that aie2p takes one by one."""
+    folder = Path(build.__file__).parent
+    for source in (*folder.glob("*.cc"), *folder.glob("*.h")):
+        code = "".join(re.sub("//.*", "", line) for line in source.read_text().splitlines(True))
+        for avoided in ("aie::abs(", "aie::inv(", "aie::tanh", "aie::exp2", "kInfinity)"):
+            assert avoided not in code, source.name
+
+
 def test_every_kernel_is_entered_once_and_named_by_dtype(kernels: KernelLibrary) -> None:
     assert all(name.endswith("_bf16") for name in kernels.signatures)
     sources = "".join(p.read_text() for p in Path(build.__file__).parent.glob("*.cc"))
     assert sources.count("ONNX_IRON_KERNEL(") == len(kernels.signatures)
+
+
+def test_a_changed_header_makes_a_library_anew(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ONNX_IRON_CACHE", str(tmp_path / "cache"))
+    source, header = tmp_path / "one.cc", tmp_path / "one.h"
+    source.write_text(
+        '#include "one.h"\nextern "C" __attribute__((visibility("default"))) '
+        "int number() { return kNumber; }\n"
+    )
+    numbers = []
+    for number in (3, 4, 3):
+        header.write_text(f"inline constexpr int kNumber = {number};\n")
+        made = build._build("one", [source], [header], [f"-I{tmp_path}"])
+        numbers.append(ctypes.CDLL(str(made)).number())
+    assert numbers == [3, 4, 3]

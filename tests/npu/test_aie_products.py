@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from aie_arrays import numbers
-from exactness import Report, hold
+from aie_arrays import every_bfloat16, numbers
+from exactness import Report, exact, flushed, hold, not_flushed
 
 from onnx_iron.dtypes import BFLOAT16, FLOAT32, Array
 from onnx_iron.kernels.aie.library import KernelLibrary, aligned, aligned_copy
@@ -20,13 +20,15 @@ from onnx_iron.operators.gemv import GEMV
 def test_gemv(
     kernels: KernelLibrary, rng: np.random.Generator, record_property: Report, k: int, tile: int
 ) -> None:
-    weight, x, y = numbers(rng, 16, k, scale=k**-0.5), numbers(rng, k), aligned(16)
-    sums = aligned(16 * kernels.generation.lanes, FLOAT32)
-    kernels.call("gemv_start_bf16", sums)
-    for first in range(0, k, tile):
-        part = aligned_copy(weight[:, first : first + tile])
-        kernels.call("gemv_bf16", part, x, sums, tile, first)
-    kernels.call("gemv_finish_bf16", sums, y)
+    rows = 22
+    weight, x, y = numbers(rng, rows, k, scale=k**-0.5), numbers(rng, k), aligned(rows)
+    sums = aligned(rows * kernels.generation.lanes, FLOAT32)
+    kernels.call("gemv_start_bf16", sums, rows)
+    for row, height in ((0, 4), (4, 1), (5, rows - 5)):
+        for first in range(0, k, tile):
+            part = aligned_copy(weight[row : row + height, first : first + tile])
+            kernels.call("gemv_bf16", part, x, sums, height, tile, row, first)
+    kernels.call("gemv_finish_bf16", sums, y, rows)
     hold(GEMV(), y, weight, x, report=record_property)
 
 
@@ -68,6 +70,19 @@ def test_gemm_over_tiles_of_k(
     kernels.call(f"gemm_finish{suffix}_bf16", sums, y, m * n)
     op = ProjectionGEMM(b_col_maj=b_col_maj, epilogue_modes=(epilogue,))
     hold(op, unblocked(y, m, n), a, b, report=record_property)
+
+
+@pytest.mark.parametrize("epilogue", [mode for mode in Epilogue if mode is not Epilogue.NONE])
+def test_an_epilogue_of_every_bfloat16(
+    kernels: KernelLibrary, record_property: Report, epilogue: Epilogue
+) -> None:
+    x = aligned_copy(flushed(every_bfloat16()))
+    sums, y = aligned_copy(x.astype(FLOAT32)), aligned(x.shape)
+    kernels.call(f"gemm_finish_{epilogue}_bf16", sums, y, x.size)
+    one = np.ones((1, 1), BFLOAT16)
+    op = ProjectionGEMM(epilogue_modes=(epilogue,))
+    large = not_flushed(y, exact(op, x[:, None], one)[0][:, 0], 2.0**-118)
+    hold(op, y[large, None], x[large, None], one, report=record_property)
 
 
 # -- attention ----------------------------------------------------------------------------------
@@ -158,3 +173,25 @@ def test_attention_carries_nan_and_large_scores(
     hold(Attention(scale=1.0), y, query, key[:, None], value[:, None])
     key[3, 0] = np.nan
     assert np.isnan(attend(kernels, query, key, value, 16, scale=1.0).astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("hidden", [[3], [0], [0, 1, 2, 19], list(range(16)), list(range(1, 20))])
+def test_attention_gives_no_weight_to_keys_of_minus_infinity(
+    kernels: KernelLibrary, rng: np.random.Generator, hidden: list[int]
+) -> None:
+    key, value, query = numbers(rng, 20, 32), numbers(rng, 20, 32), numbers(rng, 1, 2, 32)
+    query[..., 0], key[hidden, 0] = 1, -np.inf
+    for tile in (16, 20):
+        y = attend(kernels, query, key, value, tile, scale=0.25)
+        hold(Attention(scale=0.25), y, query, key[:, None], value[:, None])
+
+
+def test_attention_to_nothing_but_minus_infinity_and_to_infinity_is_nan(
+    kernels: KernelLibrary, rng: np.random.Generator
+) -> None:
+    key, value, query = numbers(rng, 20, 32), numbers(rng, 20, 32), numbers(rng, 1, 2, 32)
+    query[..., 0] = 1
+    for seen in (slice(None), slice(17, 18)):
+        key[seen, 0] = -np.inf if seen == slice(None) else np.inf
+        y = attend(kernels, query, key, value, 16, scale=0.25)
+        hold(Attention(scale=0.25), y, query, key[:, None], value[:, None])

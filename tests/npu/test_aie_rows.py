@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from aie_arrays import numbers
-from exactness import Report, distances, exact, hold
+from aie_arrays import every_bfloat16, numbers
+from exactness import Report, distances, exact, flushed, hold, not_flushed
 
 from onnx_iron.conformance.rounding import rounded
 from onnx_iron.dtypes import BFLOAT16, Array
@@ -42,6 +42,15 @@ def test_norms(
         hold(op, y, x, report=record_property)
 
 
+def test_layer_norm_of_rows_that_are_far_from_zero(
+    kernels: KernelLibrary, rng: np.random.Generator, record_property: Report
+) -> None:
+    x, y = numbers(rng, 8, 1120), aligned((8, 1120))
+    x[...] = (x.astype(np.float32) + np.arange(-7, 9, 2)[:, None]).astype(x.dtype)
+    kernels.call("layer_norm_bf16", x, y, 8, 1120, 1e-5)
+    hold(LayerNorm(epsilon=1e-5), y, x, report=record_property)
+
+
 def test_rms_norm_of_a_row_with_infinity_nan_and_of_zeros(kernels: KernelLibrary) -> None:
     x = aligned((3, 64))
     x[...] = np.ones(64)
@@ -49,6 +58,54 @@ def test_rms_norm_of_a_row_with_infinity_nan_and_of_zeros(kernels: KernelLibrary
     y = aligned(x.shape)
     kernels.call("rms_norm_bf16", x, y, 3, 64, 1e-5)
     hold(RMSNorm(epsilon=1e-5), y, x)
+
+
+@pytest.mark.parametrize("op", [RMSNorm(epsilon=0.0), LayerNorm(epsilon=0.0)], ids=str)
+@pytest.mark.parametrize("power", [-58, -40, -20, 20, 40, 58])
+def test_norms_of_rows_far_from_one(
+    kernels: KernelLibrary, rng: np.random.Generator, op: Any, power: int
+) -> None:
+    x, y = numbers(rng, 8, 64, scale=2.0**power), aligned((8, 64))
+    kernels.call(f"{op.stem}_bf16", x, y, 8, 64, 0.0)
+    hold(op, y, x)
+
+
+@pytest.mark.parametrize("op", [RMSNorm(epsilon=0.0), LayerNorm(epsilon=0.0)], ids=str)
+def test_norms_of_zeros_without_epsilon_and_of_infinity_are_nan(
+    kernels: KernelLibrary, op: Any
+) -> None:
+    x, y = aligned((3, 64)), aligned((3, 64))
+    x[...], x[1, 9], x[2] = 1, np.nan, 0
+    x[0] = np.inf
+    kernels.call(f"{op.stem}_bf16", x, y, 3, 64, 0.0)
+    hold(op, y, x)
+    assert np.isnan(y.astype(np.float32)).all()
+
+
+def test_softmax_of_zero_and_every_bfloat16(
+    kernels: KernelLibrary, record_property: Report
+) -> None:
+    """So exp of each that is not positive, and of minus each that is."""
+    x = aligned((1 << 16, 32))
+    x[...] = -np.inf
+    x[:, 0], x[:, 17] = 0, flushed(every_bfloat16())
+    y = aligned(x.shape)
+    kernels.call("softmax_bf16", x, y, *x.shape)
+    wanted = exact(Softmax(), x)[0]
+    y = np.where(not_flushed(y, wanted, 2.0**-118), y, wanted.astype(BFLOAT16))
+    hold(Softmax(), y, x, report=record_property)
+
+
+@pytest.mark.parametrize("seen", [slice(0, 1), slice(95, 96), slice(31, 33), slice(32, 64)])
+def test_softmax_of_rows_that_a_mask_of_minus_infinity_leaves_little_of(
+    kernels: KernelLibrary, rng: np.random.Generator, seen: slice
+) -> None:
+    x, y = numbers(rng, 4, 96, scale=8.0), aligned((4, 96))
+    x[:, : seen.start], x[:, seen.stop :] = -np.inf, -np.inf
+    kernels.call("softmax_bf16", x, y, 4, 96)
+    hold(Softmax(), y, x)
+    assert (y[:, : seen.start] == 0).all()
+    assert (y[:, seen.stop :] == 0).all()
 
 
 @pytest.mark.parametrize("n", [32, 96, 2048])
@@ -160,6 +217,20 @@ def test_causal_conv1d_in_tiles_that_divide_the_rows_and_that_do_not(
                 ).max()
                 == 0
             )
+
+
+def test_causal_conv1d_with_silu_of_every_bfloat16(
+    kernels: KernelLibrary, record_property: Report
+) -> None:
+    x = flushed(every_bfloat16()).reshape(64, 1024)
+    x[~np.isfinite(x)] = 0  # times a tap of 0 they are NaN
+    taps, state = np.zeros((2, 1024), BFLOAT16), np.zeros((1, 1024), BFLOAT16)
+    taps[1] = 1
+    y, _ = convolve(kernels, x, taps, state, None, None, True, 64)
+    op = CausalConv1d(activation="silu")
+    wanted = exact(op, x, taps, state)[0]
+    y = np.where(not_flushed(y, wanted, 2.0**-118), y, wanted.astype(BFLOAT16))
+    hold(op, (y, x[-1:]), x, taps, state, report=record_property)
 
 
 def test_causal_conv1d_step_by_step_equals_the_whole_sequence(

@@ -39,6 +39,7 @@ from onnx_iron.operators.arithmetic import Add
 from onnx_iron.operators.attention import Attention
 from onnx_iron.operators.causal_conv1d import CausalConv1d
 from onnx_iron.operators.copy import Copy
+from onnx_iron.operators.embedding import Embedding
 from onnx_iron.operators.gemm import GEMM
 from onnx_iron.operators.gemv import GEMV
 from onnx_iron.operators.layer_norm import LayerNorm
@@ -62,8 +63,8 @@ from onnx_iron.operators.softmax import Softmax
         (Add(), {"a": (3, 8), "b": ()}, "b is one bfloat16, not known now, of 2 bytes"),
         (SiLU(), {"x": (30,)}, "30 elements are less than a vector of 32 lanes"),
         (RoPE(), {"x": (4, 48), "angles": (4, 48)}, "head_dim 48 is no multiple of 32"),
-        (GEMV(), {"weight": (64, 100), "x": (100,)}, "gemv: K 100 is no multiple of 64"),
-        (GEMV(), {"weight": (15, 64), "x": (64,)}, "15 rows; it takes an even number, 16 at"),
+        (GEMV(), {"weight": (64, 100), "x": (100,)}, "gemv: K 100 is no multiple of 32 lanes"),
+        (GEMV(), {"weight": (15, 64), "x": (64,)}, "15 rows; a DMA writes an even number of them"),
         (GEMM(), {"a": (3, 64), "b": (64, 64)}, "gemm: M 3 is less than a block of 4"),
         (GEMM(), {"a": (4, 36), "b": (36, 64)}, "K 36; N must be even and K a multiple of 8"),
         (
@@ -240,6 +241,15 @@ def test_values_out_of_range_are_errors_and_missing_ones_are() -> None:
         evaluate(design, inputs)
     with pytest.raises(ValueError, match="x is float32"):
         evaluate(design, {"x": inputs["x"].astype(np.float32)}, {"start": 0})
+
+
+@pytest.mark.parametrize("row", [-1, 10])
+def test_an_id_that_is_no_row_is_an_error(row: int) -> None:
+    inputs = {"weight": numbers(1, 10, 8), "ids": np.array([0, row], np.int32)}
+    design = made(Embedding(), inputs, Target.NPU2)
+    assert isinstance(design, Design)
+    with pytest.raises(DesignError, match=rf"ids\[1\] is {row}, expected 0\.\.9"):
+        evaluate(design, {"weight": inputs["weight"]}, {"ids[0]": 0, "ids[1]": row})
 
 
 def test_idle_designs_write_nothing() -> None:

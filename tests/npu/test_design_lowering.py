@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import itertools
-import math
 import sys
-import types
 from collections.abc import Mapping
 from typing import Any
 
+import iron_stub
 import numpy as np
 import pytest
 from design_cases import (
@@ -120,6 +120,18 @@ def test_values_change_offsets_of_the_schedule_only() -> None:
     assert [pair for pair in moved if pair[0] != pair[1]] == [(0, 56), (8, 64), (16, 64), (24, 64)]
 
 
+def test_rows_that_happen_to_be_neighbours_do_not_share_a_descriptor() -> None:
+    shapes = {"weight": (10, 8), "ids": (3,)}
+    design = design_of(OPERATORS["Embedding"](), shapes, Target.NPU2)
+    schedules = [
+        schedule(design, {f"ids[{i}]": row for i, row in enumerate(rows)})
+        for rows in ((0, 1, 2), (5, 0, 9))
+    ]
+    for made, rows in zip(schedules, ((0, 8, 16), (40, 0, 72)), strict=True):
+        taken = [d.offset for phase in made for d in phase if d.buffer == "weight"]
+        assert taken == list(rows)
+
+
 def test_neighbouring_tiles_share_a_descriptor() -> None:
     design = design_of(GEMM(b_col_maj=True), {"a": (64, 4096), "b": (512, 4096)}, Target.NPU2)
     (phase,) = schedule(design, {})
@@ -127,166 +139,29 @@ def test_neighbouring_tiles_share_a_descriptor() -> None:
     assert (a.sizes, a.strides) == ((64, 64, 64), (64, 4096, 1))
 
 
-class Fake:
-    """mlir-aie's names as its 1.4.0 reference gives them, recording what is done with them.
-
-    A core's program and the sequence run when the program is resolved, loops and numbers in plain
-    Python.
-    """
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.calls: list[tuple[str, int, tuple[Any, ...]]] = []
-        self.moves: list[tuple[str, str, str, dict[str, Any]]] = []
-        self.held: dict[str, int] = {}
-        self.fifos: dict[str, Any] = {}
-        self.column = -1
-        fake = self
-
-        class Handle:
-            def __init__(self, fifo: ObjectFifo, produces: bool) -> None:
-                self.fifo, self.produces = fifo, produces
-
-            def forward(
-                self,
-                *,
-                obj_type: Any = None,
-                depth: int | None = None,
-                name: str | None = None,
-                dims_to_stream: list[tuple[int, int]] | None = None,
-            ) -> ObjectFifo:
-                assert not self.produces
-                assert math.prod(obj_type.__args__[0]) == math.prod(self.fifo.type.__args__[0])
-                return ObjectFifo(obj_type, depth=depth, name=name, dims_to_stream=dims_to_stream)
-
-            def acquire(self, number: int) -> str:
-                fake.held[self.fifo.name] = fake.held.get(self.fifo.name, 0) + number
-                assert fake.held[self.fifo.name] <= self.fifo.depth
-                return self.fifo.name
-
-            def release(self, number: int) -> None:
-                fake.held[self.fifo.name] -= number
-                assert fake.held[self.fifo.name] >= 0
-
-            def fill(self, source: str, **how: Any) -> None:
-                assert self.produces
-                self.move("fill", source, how)
-
-            def drain(self, destination: str, **how: Any) -> None:
-                assert not self.produces
-                self.move("drain", destination, how)
-
-            def move(self, verb: str, buffer: str, how: dict[str, Any]) -> None:
-                assert set(how) == {"offset", "sizes", "strides", "wait", "group"}
-                assert len(how["sizes"]) == len(how["strides"]) == 4
-                assert not how["group"].finished
-                fake.moves.append((verb, self.fifo.name, buffer, how))
-
-        class ObjectFifo:
-            def __init__(
-                self,
-                obj_type: Any,
-                depth: int | None = 2,
-                name: str | None = None,
-                dims_to_stream: list[tuple[int, int]] | None = None,
-            ) -> None:
-                assert name is not None
-                assert name not in fake.fifos
-                self.type, self.depth, self.name, self.dims = obj_type, depth, name, dims_to_stream
-                fake.fifos[name] = self
-
-            def prod(self) -> Handle:
-                return Handle(self, True)
-
-            def cons(self) -> Handle:
-                return Handle(self, False)
-
-        class Kernel:
-            def __init__(self, name: str, bin_name: str, arg_types: list[Any]) -> None:
-                self.name, self.bin_name, self.types = name, bin_name, arg_types
-
-            def __call__(self, *arguments: Any) -> None:
-                assert len(arguments) == len(self.types)
-                fake.calls.append((self.name, fake.column, arguments))
-
-        class Buffer:
-            def __init__(self, type: Any, name: str) -> None:
-                self.name = name
-
-        class Worker:
-            def __init__(self, core_fn: Any, fn_args: list[Any], stack_size: int) -> None:
-                assert len({k.bin_name for k in fn_args if isinstance(k, Kernel)}) == 1
-                self.run = lambda: core_fn(*fn_args)
-
-        class TaskGroup:
-            finished = False
-
-            def finish(self) -> None:
-                self.finished = True
-
-        class Runtime:
-            def __init__(self, sequence: Any, fn_args: list[Any]) -> None:
-                # Types declare the buffers; what else is given is passed on.
-                given = [x if isinstance(x, Handle) else f"b{i}" for i, x in enumerate(fn_args)]
-                self.run = lambda: sequence(*given)
-
-        class Program:
-            def __init__(self, device: str, rt: Runtime, workers: list[Worker]) -> None:
-                self.device, self.rt, self.workers = device, rt, workers
-
-            def resolve_program(self) -> str:
-                for fake.column, worker in enumerate(self.workers):
-                    worker.run()
-                self.rt.run()
-                assert not any(fake.held.values())
-                return self.device
-
-        iron = types.ModuleType("aie.iron")
-        for part in (ObjectFifo, Kernel, Buffer, Worker, TaskGroup, Runtime, Program):
-            setattr(iron, part.__name__, part)
-        device = types.ModuleType("aie.iron.device")
-        device.NPU1, device.NPU2 = (lambda: "NPU1"), (lambda: "NPU2")  # type: ignore[attr-defined]
-        flow = types.ModuleType("aie.iron.controlflow")
-        flow.range_ = range  # type: ignore[attr-defined]
-        arith = types.ModuleType("aie.dialects.arith")
-        for name, function in {
-            "constant": lambda _, number: number,
-            "index_cast": lambda _, index: index,
-            "addi": lambda a, b: a + b,
-            "muli": lambda a, b: a * b,
-            "minsi": min,
-            "maxsi": max,
-        }.items():
-            setattr(arith, name, function)
-        mlir_types = types.ModuleType("aie.extras.types")
-        mlir_types.i32 = lambda: "i32"  # type: ignore[attr-defined]
-        for module in (iron, device, flow, arith, mlir_types):
-            monkeypatch.setitem(sys.modules, module.__name__, module)
-        for package in ("aie", "aie.dialects", "aie.extras"):
-            monkeypatch.setitem(sys.modules, package, types.ModuleType(package))
-
-
 @lowered
 @pytest.mark.parametrize("device", Target)
+@pytest.mark.parametrize("release", iron_stub.RELEASES)
 def test_the_lowering_says_to_mlir_aie_what_the_design_says(
     op: Any,
     shapes: Mapping[str, tuple[int, ...]],
     values: dict[str, int],
     device: Target,
-    monkeypatch: pytest.MonkeyPatch,
+    release: str,
 ) -> None:
     design = design_of(op, shapes, device)
-    fake = Fake(monkeypatch)
-    assert lower(design, values) == device.name
+    with iron_stub.installed(release) as iron:
+        assert lower(design, values) == device
 
     # Each move is the schedule's, at the end of a fifo of its stream.
     descriptors = [d for phase in schedule(design, values) for d in phase]
-    assert len(fake.moves) == len(descriptors)
-    for (verb, fifo, buffer, how), d in zip(fake.moves, descriptors, strict=True):
+    assert len(iron.moves) == len(descriptors)
+    for (verb, fifo, buffer, tap), d in zip(iron.moves, descriptors, strict=True):
         stream = next(s for s in design.streams if s.name == d.stream)
         assert verb == ("fill" if stream.direction is Direction.IN else "drain")
         assert fifo.startswith(f"{d.stream}_")
-        assert design.buffers[int(buffer[1:])].name == d.buffer
-        places = walked(how["offset"], tuple(how["sizes"]), tuple(how["strides"]))
+        assert design.buffers[buffer].name == d.buffer
+        places = walked(tap.offset, tuple(tap.sizes), tuple(tap.strides))
         assert (places == walked(d.offset, d.sizes, d.strides)).all()
 
     # Each core calls its kernels as often as the loops say, with the numbers of its loops.
@@ -302,24 +177,38 @@ def test_the_lowering_says_to_mlir_aie_what_the_design_says(
                 wanted.append((call.kernel, column, numbers))
     found = [
         (name, column, tuple(a for a in arguments if isinstance(a, int | float)))
-        for name, column, arguments in fake.calls
+        for name, (column, _), arguments in iron.calls
     ]
     assert sorted(found) == sorted(wanted)
 
     # What is arranged is, on its way through a memory tile.
     arranged = [s for s in design.streams if s.arrange]
     for stream in arranged:
-        dims = [f.dims for n, f in fake.fifos.items() if n.startswith(stream.name) and f.dims]
-        assert dims
-        assert all(d == list(stream.arrange) for d in dims)
+        orders = [order for name, order in iron.orders.items() if name.startswith(stream.name)]
+        assert orders
+        assert all(order == list(stream.arrange) for order in orders)
 
 
 def test_without_mlir_aie_the_lowering_says_what_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "aie", None)
-    with pytest.raises(ImportError, match=r"designs are built with mlir-aie 1\.4\.0, which is not"):
+    with pytest.raises(
+        ImportError, match=r"are built with mlir-aie 1\.4\.0 to 1\.4\.5, which is not"
+    ):
         lower(whole_design(), {})
+
+
+def test_a_release_with_another_api_is_refused_with_the_ones_that_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    iron_stub.Stub("1.4.0").install(monkeypatch)
+    for part in (lambda obj_type, depth, order: None, lambda rt: None):
+        name = "ObjectFifo" if "order" in inspect.signature(part).parameters else "Runtime"
+        with monkeypatch.context() as changed:
+            changed.setattr(sys.modules["aie.iron"], name, part)
+            with pytest.raises(ImportError, match=r"another IRON API than 1\.4\.0 to 1\.4\.5, .*"):
+                lower(whole_design(), {})
 
 
 def test_kernels_are_found_in_their_files() -> None:

@@ -15,10 +15,12 @@ from onnx_iron.dtypes import BFLOAT16
 from onnx_iron.kernels.designs import Design, Target, design_for
 from onnx_iron.operators.arithmetic import Add
 from onnx_iron.operators.slice_scatter import SliceScatter
-from onnx_iron.provider.devices.npu import artifacts
+from onnx_iron.provider.devices.npu import artifacts, limits
+from onnx_iron.provider.devices.npu import image as images
 from onnx_iron.provider.devices.npu.errors import ContextLostError, NpuError, NpuTimeoutError
 from onnx_iron.provider.devices.npu.image import Part, build_image
-from onnx_iron.provider.devices.npu.xrt import Buffer, Context, Device, RunList, open_device
+from onnx_iron.provider.devices.npu.run_list import RunList
+from onnx_iron.provider.devices.npu.xrt import Buffer, Context, Device, open_device
 
 SHAPE = (4, 256)
 
@@ -244,3 +246,61 @@ def test_an_unknown_kernel_and_foreign_instructions(driver: Any, device: Device)
         with pytest.raises(NpuError, match="a run failed"):
             runs.run(1000)
         device.drop(context)
+
+
+def test_an_image_with_a_design_in_other_memory_is_refused(
+    driver: Any, device: Device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Real devices run it, and it reads and writes nothing, or never ends."""
+    made = built(design(Add(), (SHAPE, BFLOAT16), (SHAPE, BFLOAT16)))
+    name = artifacts.kernel_name(made)
+    monkeypatch.setattr(images, "HOST_BANK", 1)
+    build_image([Part(name, made.pdi, 3)], device.target, tmp_path / "other.xclbin")
+    before = driver.counters()["submissions"]
+    with (
+        device.context(tmp_path / "other.xclbin") as context,
+        pytest.raises(NpuError, match="argument 0 of the design is in memory 1 of its image"),
+    ):
+        Bench(device, context, made)
+    assert driver.counters()["submissions"] == before
+
+
+def test_more_buffers_than_a_design_has_are_refused(driver: Any, device: Device) -> None:
+    made = built(design(Add(), (SHAPE, BFLOAT16), (SHAPE, BFLOAT16)))
+    with device.context(artifacts.image([made], device.target)) as context:
+        name = artifacts.kernel_name(made)
+        buffers = [device.buffer(2048).part() for _ in range(4)]
+        instructions = context.instructions(name, made.words({}), shared=True)
+        with pytest.raises(NpuError, match="argument 3 of the design is not there, and 4 buffers"):
+            context.run_list().add(context.kernel(name), instructions, buffers)
+
+
+def test_instructions_have_room_in_the_drivers_heap_or_are_refused(
+    driver: Any, device: Device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = built(design(Add(), (SHAPE, BFLOAT16), (SHAPE, BFLOAT16)))
+    with device._changed:
+        while device._evict():
+            pass
+    assert device._heap.taken == 0
+    monkeypatch.setattr(limits, "HEAP_BYTES", 256 << 10)
+    paths = [tmp_path / f"{i}.xclbin" for i in range(3)]
+    for path in paths:
+        build_image([Part("add", made.pdi, 3)], device.target, path)
+    with device.context(paths[0]) as first:
+        first.instructions("add", bytes(96 << 10), shared=False)
+    with device.context(paths[1]) as second:
+        # The idle one makes room for what the one in use needs.
+        second.instructions("add", bytes(128 << 10), shared=False)
+        assert first.closed
+        with pytest.raises(NpuError, match=r"no room for the instructions of add: 128 KiB beside"):
+            second.instructions("add", bytes(128 << 10), shared=False)
+        with (
+            pytest.raises(NpuError, match=r"of the 256 KiB that the driver has"),
+            device.context(paths[2]) as third,
+        ):
+            third.instructions("add", bytes(96 << 10), shared=False)
+    with device._changed:
+        while device._evict():
+            pass
+    assert device._heap.taken == 0

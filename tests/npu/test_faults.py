@@ -37,6 +37,31 @@ def rows(step: int) -> Array:
     return random(1, WIDTH, seed=step) * 8
 
 
+class Prompts:
+    """A session of both models on the NPU, and one on the CPU that says what it should give."""
+
+    def __init__(self, path: Path, **options: str) -> None:
+        options = {"timeout_ms": "200", **options}
+        self.npu = onnx_iron.Session(path, device="npu", provider_options=options)
+        self.cpu = onnx_iron.Session(path, device="cpu")
+
+    def prompt(self, seed: int, length: int = 40) -> None:
+        """A prompt of three chunks, and a step after it."""
+        x = random(length, WIDTH, seed=seed) * 8
+        for call in ("prefill", "decode"):
+            given = x if call == "prefill" else x[:1]
+            made, expected = (
+                getattr(session, call)(x=given)["output"].astype(np.float32)
+                for session in (self.npu, self.cpu)
+            )
+            np.testing.assert_allclose(made, expected, atol=TOLERANCE)
+
+    def state(self) -> tuple[int, bytes]:
+        """What the next call depends on."""
+        state = self.npu.state("conv")
+        return self.npu.position, np.asarray(state).tobytes()
+
+
 def run(session: onnx_iron.Session, step: int) -> Array:
     return session.decode(x=rows(step))["output"].astype(np.float32)
 
@@ -347,3 +372,112 @@ def test_no_npu_is_an_error_or_one_warning(driver: Any, conv: Path, tmp_path: Pa
         == lines[3].split()
         == ["9", "nodes", "on", "IronExecutionProvider", "(cpu)"]
     )
+
+
+# -- a prompt of several chunks -------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def both(conv: Path) -> Path:
+    return conv.parent
+
+
+@pytest.mark.parametrize("fault", ["error", "hang"])
+@pytest.mark.parametrize("after", [0, 9, 14, 26])
+def test_a_prompt_that_fails_in_a_chunk_can_go_on_from_the_chunks_before(
+    driver: Any, both: Path, fault: str, after: int
+) -> None:
+    """Nine runs a chunk. The position says which rows the state has; the rest is given again."""
+    pair = Prompts(both)
+    pair.prompt(1)
+    driver.fault(fault, after=after)
+    x = random(40, WIDTH, seed=2) * 8
+    begin = pair.npu.position
+    with pytest.raises(Exception, match="NPU: "):
+        pair.npu.prefill(x=x)
+    done = pair.npu.position - begin
+    assert done == 16 * (after // 9)
+    made = pair.npu.prefill(x=x[done:])["output"].astype(np.float32)
+    expected = pair.cpu.prefill(x=x)["output"].astype(np.float32)
+    np.testing.assert_allclose(made, expected[done:], atol=TOLERANCE)
+    assert pair.npu.position == pair.cpu.position
+    pair.prompt(3)
+
+
+@pytest.mark.parametrize("after", [0, 9, 26])
+def test_with_fallback_cpu_a_prompt_is_whole_whichever_chunk_fails(
+    driver: Any, both: Path, after: int
+) -> None:
+    pair = Prompts(both, fallback="cpu")
+    pair.prompt(1)
+    driver.fault("error", after=after)
+    with pytest.warns(FallbackWarning):
+        pair.prompt(2)
+    pair.prompt(3)
+
+
+def test_a_device_that_is_lost_while_sessions_are_open_comes_back_to_all_of_them(
+    driver: Any, both: Path
+) -> None:
+    pairs = [Prompts(both), Prompts(both)]
+    for pair in pairs:
+        pair.prompt(1)
+    states = [pair.state() for pair in pairs]
+    for fault in ("context_lost", "submission", "context"):
+        driver.fault(fault, times=1000)
+    for pair, state in zip(pairs, states, strict=True):
+        for _ in range(2):
+            with pytest.raises(Exception, match="NPU: "):
+                pair.npu.decode(x=rows(5))
+        assert pair.state() == state
+    for fault in ("context_lost", "submission", "context"):
+        driver.fault(fault, times=0)
+    for pair in pairs:
+        pair.prompt(2)
+
+
+def test_a_call_of_one_session_that_fails_is_nothing_to_another(driver: Any, both: Path) -> None:
+    failing, other = Prompts(both), Prompts(both)
+    for pair in (failing, other):
+        pair.prompt(1)
+    state = other.state()
+    driver.fault("error", after=4)
+    with pytest.raises(Exception, match="a run failed"):
+        failing.npu.decode(x=rows(2))
+    assert other.state() == state
+    other.prompt(2)
+    failing.prompt(2)
+
+
+@pytest.mark.parametrize("after", range(4))
+def test_a_buffer_that_is_refused_late_leaves_the_states(
+    driver: Any, both: Path, after: int
+) -> None:
+    """The first calls of a session make the buffers that they need."""
+    pair = Prompts(both)
+    driver.fault("allocation", after=after)
+    x, said = random(40, WIDTH, seed=1) * 8, "Cannot allocate memory"
+    try:
+        pair.npu.prefill(x=x)
+    except Exception as error:
+        said = str(error)
+    assert "Cannot allocate memory" in said
+    driver.fault("allocation", times=0)
+    pair.npu.reset()
+    pair.prompt(1)
+
+
+def test_a_list_that_the_watchdog_would_end_goes_out_in_parts(
+    driver: Any, both: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from onnx_iron.provider.devices.npu import limits
+
+    monkeypatch.setattr(limits, "WATCHDOG_S", 4 * limits._START_S)
+    pair = Prompts(both)
+    pair.prompt(1)
+    before = driver.counters()["submissions"]
+    pair.npu.decode(x=rows(1))
+    assert driver.counters()["submissions"] - before > 2
+    monkeypatch.setattr(limits, "WATCHDOG_S", limits._START_S / 2)
+    with pytest.raises(Exception, match=r"may take 0.0 s in one run, and the driver resets"):
+        Prompts(both)

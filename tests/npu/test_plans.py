@@ -15,8 +15,9 @@ from onnx_iron.provider.devices.npu.artifacts import Artifact, images
 from onnx_iron.provider.devices.npu.build import plans_of
 from onnx_iron.provider.devices.npu.errors import NpuUnavailableError
 from onnx_iron.provider.devices.npu.image import MOST_DESIGNS
-from onnx_iron.provider.devices.npu.work import Place, Plan
-from onnx_iron.provider.devices.npu.xrt import target_of
+from onnx_iron.provider.devices.npu.limits import within_watchdog
+from onnx_iron.provider.devices.npu.targets import pci_device, target_of
+from onnx_iron.provider.devices.npu.work import Place, Plan, Work
 
 DEVICES = list(Target)
 
@@ -47,9 +48,14 @@ def planned(path: Path, device: Target = Target.NPU2) -> Plan:
 
 def segments(plan: Plan) -> list[tuple[str, list[str]]]:
     return [
-        ("npu" if segment.on_npu else "host", [work.step.op.name for work in segment.work])
+        ("npu" if segment.on_npu else "host", [name(work) for work in segment.work])
         for segment in plan.segments
     ]
+
+
+def name(work: Work) -> str:
+    """The operators that a step is, in order."""
+    return "+".join(part.op.name for part in work.parts)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -58,16 +64,35 @@ def test_a_short_convolution_is_one_segment(conv: Path, device: Target, role: st
     plan = planned(conv / f"{role}.onnx", device)
     ((where, ops),) = segments(plan)
     assert where == "npu"
-    product = "GEMM" if role == "prefill" else "GEMV"
-    assert sorted(ops) == sorted(["RMSNorm", *[product] * 4, "Mul", "CausalConv1d", "Mul", "Add"])
+    if role == "prefill":
+        others = ["Mul", "CausalConv1d", "Mul", "Add"]
+        assert sorted(ops) == sorted(["RMSNorm", *["GEMM"] * 4, *others])
+    else:
+        assert ops == ["RMSNorm+GEMV+GEMV+GEMV", "Mul", "CausalConv1d", "Mul+GEMV+Add"]
     # The filter replaces its state: nothing of it is updated in place.
     assert not plan.updates
     assert len(plan.pairs) >= 1
 
 
-def test_runs_of_one_design_are_side_by_side(conv: Path) -> None:
-    ((_, ops),) = segments(planned(conv / "decode.onnx"))
-    assert ops == ["RMSNorm", *["GEMV"] * 3, "Mul", "CausalConv1d", "Mul", "GEMV", "Add"]
+def test_what_has_one_configuration_is_one_run(conv: Path, llama: Path) -> None:
+    (segment,) = planned(conv / "decode.onnx").segments
+    runs = [[name(work) for work in run.work] for run in segment.runs]
+    assert runs == [["RMSNorm+GEMV+GEMV+GEMV", "Mul"], ["CausalConv1d"], ["Mul+GEMV+Add"]]
+    segment = planned(llama / "decode.onnx").segments[1]
+    assert [len(run.work) for run in segment.runs] == [1, 4, 1, 7, 1, 4]
+    assert {run.artifact.design.name for run in segment.runs[1::2]} == {"decode"}
+    assert len({run.artifact.configuration for run in segment.runs}) == 3
+
+
+def test_the_weights_of_one_operand_lie_side_by_side_for_both_roles(llama: Path) -> None:
+    plans = [planned(llama / f"{role}.onnx") for role in ("prefill", "decode")]
+    joined = [
+        sorted([plan.inputs[n] for n in numbers] for numbers in plan.joined.values())
+        for plan in plans
+    ]
+    assert joined[0] == joined[1], "so prefill and decode share them"
+    assert [len(names) for names in joined[0]] == [2, 3] * 2
+    assert [name.split(".")[3] for name in joined[0][1]] == ["k_proj", "q_proj", "v_proj"]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -114,7 +139,7 @@ def test_refused_steps_say_why_and_stay_with_the_host(tmp_path: Path) -> None:
     odd = planned(export_short_conv(tmp_path / "odd", width=72) / "decode.onnx")
     reasons = {work.step.op.name: work.reason for work in odd.work if not work.on_npu}
     assert "no multiple of 32 lanes" in reasons["RMSNorm"]
-    assert "K 72 is no multiple of 64" in reasons["GEMV"]
+    assert "K 72 is no multiple of 32" in reasons["GEMV"]
     plain = export_short_conv(tmp_path / "plain", dtype=np.dtype(np.float32))
     assert not any(work.on_npu for work in planned(plain / "decode.onnx").work)
 
@@ -122,7 +147,8 @@ def test_refused_steps_say_why_and_stay_with_the_host(tmp_path: Path) -> None:
 def test_artifacts_are_built_once_and_named_by_content(conv: Path, cache: Path) -> None:
     plan = planned(conv / "decode.onnx")
     made = {work.artifact.key: work.artifact for work in plan.work if work.artifact is not None}
-    assert len(made) == 5, "four products of one shape are one design"
+    assert len(made) == 4, "a product of three, a gate, a filter, and a gate with product and sum"
+    assert len({artifact.pdi for artifact in made.values()}) == 2, "the filter's, and all others'"
     assert not any(artifact.built for artifact in made.values())
     again = {work.artifact.key for work in planned(conv / "decode.onnx").work if work.artifact}
     assert again == set(made)
@@ -132,7 +158,7 @@ def test_artifacts_are_built_once_and_named_by_content(conv: Path, cache: Path) 
 
 def test_an_image_takes_so_many_designs_and_no_more() -> None:
     def artifact(number: int) -> Any:
-        return Artifact(str(number), None, Path(), COMPILER)  # type: ignore[arg-type]
+        return Artifact(str(number), str(number), None, Path(), COMPILER)  # type: ignore[arg-type]
 
     many = [artifact(n % 70) for n in range(200)]
     groups = images(many)
@@ -142,7 +168,7 @@ def test_an_image_takes_so_many_designs_and_no_more() -> None:
 
 def test_simulated_instructions_carry_the_values(llama: Path, cache: Path) -> None:
     plan = planned(llama / "decode.onnx")
-    scatter = next(work for work in plan.work if work.step.op.name == "SliceScatter")
+    scatter = next(work for work in plan.work if name(work) == "RoPE+SliceScatter")
     assert scatter.artifact is not None
     COMPILER.build(scatter.artifact)
     words = scatter.artifact.words({"start": 7})
@@ -176,7 +202,37 @@ def test_a_generation_is_known_by_the_names_that_drivers_give(name: str, target:
     assert target_of(name).name == target
 
 
+@pytest.mark.parametrize("name", ["", "NPU", "RyzenAI-npu4", "NPU Medusa"])
+def test_a_generation_is_known_by_its_pci_device(name: str) -> None:
+    assert target_of(name, 0x17F0).name == "npu2"
+    for device in (0x1502, 0x17F1, 0x1B0A):
+        if device != 0x1502 or name == "RyzenAI-npu4":
+            with pytest.raises(
+                NpuUnavailableError, match=f"'{name}' .PCI device {device:#06x}. is"
+            ):
+                target_of(name, device)
+
+
+def test_a_pci_device_is_read_where_linux_says_it(tmp_path: Path) -> None:
+    from simulator import sysfs
+
+    sysfs.build(tmp_path / "sys", "npu1")
+    assert pci_device(sysfs.BDF, tmp_path) == 0x1502
+    assert pci_device("0000:00:00.0", tmp_path) is None
+
+
 @pytest.mark.parametrize("name", ["", "NPU", "RyzenAI-npu3", "RyzenAI-npu7", "NPU Medusa"])
 def test_a_device_of_another_name_is_refused(name: str) -> None:
     with pytest.raises(NpuUnavailableError, match=f"the device '{name}' is none of the NPUs"):
         target_of(name)
+
+
+def test_runs_are_cut_into_lists_that_the_watchdog_lets_end() -> None:
+    def lists(*seconds: float) -> list[int]:
+        return [len(part) for part in within_watchdog(seconds, lambda took: took)]
+
+    assert lists() == []
+    assert lists(*[0.01] * 1000) == [1000], "each command of 24 runs has its own time"
+    assert lists(0.9, 0.9, 0.2, 0.2) == [1, 1, 2]
+    assert lists(*[0.1] * 25) == [10, 10, 5]
+    assert lists(*[0.04] * 24, 0.9) == [25], "the last begins a command"

@@ -19,6 +19,7 @@ from onnx_iron.kernels.designs.interpreter import encode
 from onnx_iron.provider.devices.npu import examine, toolchain
 from onnx_iron.provider.devices.npu.artifacts import addresses, artifact
 from onnx_iron.provider.devices.npu.image import TARGETS, Part, build_image, find_tool
+from onnx_iron.provider.devices.npu.wheels import MlirAie, Peano
 from onnx_iron.tools import estimate
 from onnx_iron.tools.main import main
 
@@ -266,7 +267,9 @@ def test_a_design_goes_through_the_toolchain(
     monkeypatch.setattr(toolchain, "lower", lambda _, values: f"module of start={values['start']}")
     tool = find_tool()
     assert tool is not None
-    tools = toolchain.Toolchain(str(aiecc), tmp_path / "peano", tmp_path / "include", tool)
+    tools = toolchain.Toolchain(
+        MlirAie(aiecc, tmp_path / "include", ""), Peano(tmp_path / "peano", ""), tool
+    )
     assert not made.built
     toolchain.build(made, tools)
     assert made.built
@@ -289,7 +292,9 @@ def test_kernels_are_compiled_for_the_cores(tmp_path: Path) -> None:
         f"#!{sys.executable}\nimport sys\nopen('log', 'w').write(' '.join(sys.argv[1:]))\n"
     )
     compiler.chmod(0o755)
-    tools = toolchain.Toolchain("aiecc", tmp_path / "peano", tmp_path / "include", "xclbinutil")
+    tools = toolchain.Toolchain(
+        MlirAie(tmp_path / "aiecc", tmp_path / "include", ""), Peano(tmp_path / "peano", ""), "no"
+    )
     toolchain.compile_kernels(made, tools, tmp_path)
     log = (tmp_path / "log").read_text()
     assert "silu.cc -c -std=c++20 -O2 -DNDEBUG -D__AIE_API_AIE_ADF_HPP__" in log
@@ -297,11 +302,3 @@ def test_kernels_are_compiled_for_the_cores(tmp_path: Path) -> None:
     compiler.write_text("#!/bin/sh\necho no such header >&2\nexit 3\n")
     with pytest.raises(toolchain.ToolchainError, match="exit code 3:\nno such header"):
         toolchain.compile_kernels(made, tools, tmp_path)
-
-
-def test_peano_is_where_its_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert toolchain.find_peano() is None
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "clang++").write_text("")
-    monkeypatch.setenv("PEANO_INSTALL_DIR", str(tmp_path))
-    assert toolchain.find_peano() == tmp_path

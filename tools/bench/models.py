@@ -15,8 +15,8 @@ import numpy as np
 import onnxruntime
 
 from onnx_iron import Session
+from onnx_iron.models.exported import export_checkpoint
 from onnx_iron.models.gguf import GGUFCheckpoint
-from onnx_iron.models.llama import export_llama
 from onnx_iron.tools.download import smollm2
 
 # What is measured: provider and dtype. The peer is last: every ratio is against it.
@@ -36,7 +36,7 @@ def main() -> None:
     checkpoint = GGUFCheckpoint(arguments.model or smollm2(None))
     with tempfile.TemporaryDirectory() as scratch:
         for dtype in sorted({dtype for _, dtype in CANDIDATES}):
-            export_llama(
+            export_checkpoint(
                 checkpoint,
                 Path(scratch) / dtype,
                 dtype=dtype,

@@ -24,7 +24,9 @@ def implementations() -> Iterator[Implementation]:
     for path in other_paths():
         yield from (OnPath(path, made) for made in iron(path))
     if not DEVICES["npu"].unavailable():
-        yield from iron("npu")
+        from onnx_iron.provider.devices.npu.xrt import open_device
+
+        yield from iron(open_device().target.name)
     yield from designs()
 
 

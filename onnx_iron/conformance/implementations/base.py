@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from onnx_iron.conformance.case import Call, Case
+from onnx_iron.conformance.expected import Results as Expected
 from onnx_iron.dtypes import Array
 from onnx_iron.operators.declaration import Tolerance
 
@@ -18,6 +19,10 @@ class Declined(Exception):  # noqa: N818 - an answer that a report shows, not a 
     """An implementation does not take a case, and why."""
 
 
+class Inapplicable(Exception):  # noqa: N818 - an answer as well
+    """A case has nothing in it that an implementation is about, and what that is."""
+
+
 @dataclass(frozen=True)
 class Difference:
     """What an implementation is known to do otherwise, and why; a report shows it.
@@ -27,8 +32,9 @@ class Difference:
         subject: of the cases that it applies to; empty for all.
         kinds: of the numbers that it applies to; empty for all.
         tolerance: what is allowed instead of the case's tolerance.
-        flushes: numbers below the least normal one are zeros, as operands and as results. With
-            neither of the two, the results of such calls are not judged.
+        flushes: numbers below the least normal one are zeros, as operands and as results.
+        expected: what the calls of a case must give instead. With none of the three, the results
+            of such calls are not judged.
     """
 
     reason: str
@@ -36,6 +42,7 @@ class Difference:
     kinds: tuple[str, ...] = ()
     tolerance: Tolerance | None = None
     flushes: bool = False
+    expected: Callable[[Case], Sequence[Expected]] | None = None
 
     def applies(self, case: Case, call: Call) -> bool:
         """Whether it does to a call of a case."""
@@ -60,5 +67,6 @@ class Implementation(Protocol):
         A state begins with zeros, and is kept from call to call.
 
         Raises:
-            Declined: the case is not for this implementation.
+            Declined: the implementation does not take the case.
+            Inapplicable: it has nothing that the implementation is about.
         """

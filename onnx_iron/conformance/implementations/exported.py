@@ -26,12 +26,15 @@ class Exported:
         inputs: shapes and dtypes, by name, in order.
         outputs: the same.
         states: for each state read the output that replaces it, or None.
+        updated: for each input that a call may overwrite with an output, that output: states, and
+            where the graph is an operator alone, what the operator updates.
     """
 
     model: onnx.ModelProto
     inputs: Mapping[str, Spec]
     outputs: Mapping[str, Spec]
     states: Mapping[str, str | None]
+    updated: Mapping[str, str]
 
     def feeds(self, call: Call) -> dict[str, Array]:
         """A call's arrays and numbers by input, without the states."""
@@ -56,7 +59,11 @@ def exported(case: Case, dialect: str = "iron") -> Exported:
     inputs, outputs = _specs(model.graph.input), _specs(model.graph.output)
     names = [name for name in case.trace.states if f"past.{name}" in inputs]
     states = {f"past.{n}": p if (p := f"present.{n}") in outputs else None for n in names}
-    return Exported(model, inputs, outputs, states)
+    updated = {past: present for past, present in states.items() if present is not None}
+    if len(case.trace.steps) == 1 and not case.trace.states:
+        pairs = case.trace.steps[0].op.updates
+        updated = {x: y for x, y in pairs if y in outputs and inputs.get(x) == outputs[y]}
+    return Exported(model, inputs, outputs, states, updated)
 
 
 def _specs(infos: Any) -> dict[str, Spec]:

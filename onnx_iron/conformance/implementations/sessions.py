@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ import onnx
 import onnxruntime
 
 from onnx_iron.conformance.case import Case
-from onnx_iron.conformance.implementations.base import Declined, Difference, Results
+from onnx_iron.conformance.implementations.base import Declined, Difference, Inapplicable, Results
 from onnx_iron.conformance.implementations.exported import (
     Exported,
     bind,
@@ -23,6 +24,8 @@ from onnx_iron.conformance.implementations.exported import (
 from onnx_iron.conformance.implementations.known import ACTIVATIONS, MASKED
 
 CPU = "CPUExecutionProvider"
+_VERSION = tuple(map(int, onnxruntime.__version__.split(".")[:2]))
+_OVERLOADS_SINCE = (1, 27)
 RECORD = "session.record_ep_graph_assignment_info"
 
 
@@ -57,15 +60,37 @@ class SessionImplementation:
     differences: Sequence[Difference] = ()
 
     def run(self, case: Case) -> Results:
-        if self.in_place != "none" and not case.trace.states:
-            raise Declined("it has no states to update in place")
         model = exported(case, self.dialect)
+        if self.in_place == "all" and not model.updated:
+            raise Inapplicable("it has no state that could be updated in place")
+        if self.in_place == "mixed" and len(model.updated) < 2:
+            raise Inapplicable("it has no two states, one to be updated in place and one apart")
         if not self.bodies:
             model = dataclasses.replace(model, model=_without_functions(model.model))
-        session = self._session(model.model)
-        if self.provider != CPU:
-            _claimed(session, self.provider, model.model)
+        try:
+            session = self.open(model.model)
+        except Declined:
+            raise
+        except Exception as error:  # onnxruntime's have no common base
+            several = _several_bodies(model.model)
+            if not several or _VERSION >= _OVERLOADS_SINCE:
+                raise
+            raise Declined(
+                "before 1.27 onnxruntime knows one function body an operator; this file has more "
+                f"of {several[0]}"
+            ) from error
         return _run(case, model, session, self.in_place)
+
+    def open(self, model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+        """A session of a model.
+
+        Raises:
+            Declined: the provider takes none of its nodes.
+        """
+        session = self._session(model)
+        if self.provider != CPU:
+            _claimed(session, self.provider, model)
+        return session
 
     def _session(self, model: onnx.ModelProto) -> onnxruntime.InferenceSession:
         if self.prepare is not None:
@@ -88,6 +113,12 @@ class SessionImplementation:
         return onnxruntime.InferenceSession(
             source, options, providers=[(self.provider, dict(self.options)), CPU]
         )
+
+
+def _several_bodies(model: onnx.ModelProto) -> list[str]:
+    """The operators that a model has function bodies of several forms of."""
+    counted = Counter(function.name for function in model.functions)
+    return [name for name, count in counted.items() if count > 1]
 
 
 def _without_functions(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -123,10 +154,11 @@ def _run(
     for call in case.calls:
         arrays = {n: np.asarray(a, order="C") for n, a in model.feeds(call).items()} | kept
         outputs = {name: poisoned(*spec) for name, spec in model.outputs.items()}
-        for number, (past, present) in enumerate(model.states.items()):
-            shares = in_place == "all" or (in_place == "mixed" and number % 2 == 0)
-            if shares and present is not None:
-                outputs[present] = kept[past]
+        for number, (past, present) in enumerate(model.updated.items()):
+            if in_place == "all" or (in_place == "mixed" and number % 2 == 0):
+                # Of an operator alone the state is an input like others: the case's own stays.
+                arrays[past] = kept[past] if past in kept else arrays[past].copy()
+                outputs[present] = arrays[past]
         binding = session.io_binding()
         for name in arrays.keys() & given:
             bind(binding, "input", name, arrays[name])
@@ -198,8 +230,10 @@ def custom_ops() -> SessionImplementation:
 
 
 def iron(where: str) -> Sequence[SessionImplementation]:
-    """Our provider on the NPU, or on the CPU whose path is named, with states apart, in place, and
-    both.
+    """Our provider with states apart, in place, and both.
+
+    Args:
+        where: the generation of the NPU, or the path that the CPU takes.
     """
     from onnx_iron.provider import get_ep_name, register
 
@@ -207,7 +241,7 @@ def iron(where: str) -> Sequence[SessionImplementation]:
         SessionImplementation(
             f"{get_ep_name()}, {where}{label}",
             provider=get_ep_name(),
-            options={"device": "npu" if where == "npu" else "cpu"},
+            options={"device": "npu" if where.startswith("npu") else "cpu"},
             in_place=in_place,
             prepare=register,
         )

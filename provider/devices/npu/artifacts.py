@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import json
 import os
 import struct
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from onnx_iron.kernels.aie.build import cache_folder
+from onnx_iron.kernels.designs.configuration import configuration
 from onnx_iron.kernels.designs.design import Design
 from onnx_iron.kernels.designs.interpreter import encode
 from onnx_iron.kernels.designs.schedule import schedule
+from onnx_iron.kernels.designs.target import Target as DesignTarget
 from onnx_iron.provider.devices.npu.image import MOST_DESIGNS, Part, Target, build_image
 
 # How many hexadecimal digits of a hash name a file.
 _DIGITS = 24
+
+# Buffers of a run that is several designs.
+MOST_BUFFERS = 48
 
 
 class Compiler(Protocol):
@@ -37,8 +45,8 @@ class Compiler(Protocol):
         """What an artifact depends on besides its design."""
         ...
 
-    def check(self) -> None:
-        """Look for what it needs.
+    def check(self, target: DesignTarget) -> None:
+        """Look for what it needs to build for a target.
 
         Raises:
             RuntimeError: something is missing.
@@ -57,6 +65,12 @@ class Compiler(Protocol):
         """The instructions for a call's values."""
         ...
 
+    def join(self, parts: Sequence[tuple[bytes, Sequence[int]]]) -> bytes:
+        """The instructions of several designs of one configuration as those of one run: of each its
+        own, and which of the run's buffers each of its buffers is.
+        """
+        ...
+
 
 @dataclass(frozen=True)
 class Artifact:
@@ -64,12 +78,15 @@ class Artifact:
 
     Attributes:
         key: the hash that names it.
+        configuration: the hash that names what configures the array; designs that share it run one
+            after the other without a switch, and as one run.
         design: what it was made from.
         folder: where it is, or would be.
         compiler: what makes it.
     """
 
     key: str
+    configuration: str
     design: Design
     folder: Path
     compiler: Compiler
@@ -77,7 +94,7 @@ class Artifact:
     @property
     def pdi(self) -> Path:
         """What configures the array."""
-        return self.folder / f"{self.key}.pdi"
+        return self.folder / f"{self.configuration}.pdi"
 
     @property
     def instructions(self) -> Path:
@@ -91,8 +108,11 @@ class Artifact:
 
     @property
     def built(self) -> bool:
-        """Whether it is there."""
-        return self.pdi.is_file() and self.instructions.is_file()
+        """Whether all of it is there, as it was written."""
+        parts = [self.pdi, self.instructions]
+        if self.places.exists():
+            parts.append(self.places)
+        return all(map(is_whole, parts))
 
     def words(self, values: Mapping[str, int]) -> bytes:
         """The instructions for a call's values."""
@@ -136,10 +156,12 @@ def addresses(design: Design, values: Mapping[str, int]) -> list[tuple[int, int]
 @functools.lru_cache(maxsize=4096)
 def artifact(design: Design, compiler: Compiler) -> Artifact:
     """The artifact of a design, built or not."""
-    digest = hashlib.sha256(encode(design))
-    digest.update(compiler.identity())
-    folder = artifacts_folder(str(design.target), compiler)
-    return Artifact(digest.hexdigest()[:_DIGITS], design, folder, compiler)
+    identity = compiler.identity()
+    key, shared = (
+        hashlib.sha256(content + identity).hexdigest()[:_DIGITS]
+        for content in (encode(design), configuration(design))
+    )
+    return Artifact(key, shared, design, artifacts_folder(str(design.target), compiler), compiler)
 
 
 def artifacts_folder(target: str, compiler: Compiler) -> Path:
@@ -159,20 +181,75 @@ def kernel_sources() -> bytes:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file so that nobody ever sees a half of it."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    """Write a file so that nobody ever takes a half of it for the whole."""
+    _replace(path, content)
+    seal(path)
+
+
+def seal(path: Path) -> None:
+    """Keep a hash of a file beside it, by which ``is_whole`` knows it."""
+    _replace(_seal(path), hashlib.sha256(path.read_bytes()).hexdigest().encode())
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a file is as it was sealed: a machine that stops may lose the end of one."""
+    try:
+        state, kept = path.stat(), _seal(path).read_bytes()
+    except FileNotFoundError:
+        return False
+    return kept == _digest(path, state.st_mtime_ns, state.st_size)
+
+
+def _seal(path: Path) -> Path:
+    return path.with_name(f"{path.name}.sha256")
+
+
+@functools.lru_cache(maxsize=4096)
+def _digest(path: Path, mtime_ns: int, size: int) -> bytes:
+    return hashlib.sha256(path.read_bytes()).hexdigest().encode()
+
+
+def _replace(path: Path, content: bytes) -> None:
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     beside.write_bytes(content)
     beside.replace(path)
 
 
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Be the only one, of all processes, who makes a file, for as long as the block runs."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(f".{path.name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def build(made: Artifact) -> None:
+    """Make an artifact, if no other process has made it meanwhile.
+
+    Raises:
+        RuntimeError: a tool fails, with its last words.
+    """
+    with locked(made.pdi):
+        if not made.built:
+            made.compiler.build(made)
+            content.cache_clear()
+            _places.cache_clear()
+
+
 def kernel_name(made: Artifact) -> str:
-    """What a design's kernel is called in an image."""
-    return f"{made.design.name}_{made.key[:8]}"
+    """What a configuration's kernel is called in an image."""
+    return f"{made.design.name}_{made.configuration[:8]}"
+
+
+def buffers_of(made: Artifact) -> int:
+    """How many buffers a run of a configuration may have: one design's, or those of a chain."""
+    return MOST_BUFFERS if made.design.told else len(made.design.buffers)
 
 
 def images(artifacts: Sequence[Artifact]) -> list[list[Artifact]]:
-    """The artifacts in groups that each make an image, every one once, in their order."""
-    once = list({made.key: made for made in artifacts}.values())
+    """One artifact of each configuration, in groups that each make an image, in their order."""
+    once = list({made.configuration: made for made in artifacts}.values())
     return [once[i : i + MOST_DESIGNS] for i in range(0, len(once), MOST_DESIGNS)]
 
 
@@ -182,10 +259,15 @@ def image(group: Sequence[Artifact], target: Target) -> Path:
     Raises:
         ImageError, FileNotFoundError: it can't be made.
     """
-    names = "\n".join(made.key for made in group)
+    names = "\n".join(made.configuration for made in group)
     name = hashlib.sha256(names.encode()).hexdigest()[:_DIGITS]
     path = group[0].folder / "images" / f"{name}.xclbin"
-    if not path.is_file():
-        parts = [Part(kernel_name(made), made.pdi, len(made.design.buffers)) for made in group]
+    if is_whole(path):
+        return path
+    with locked(path):
+        if is_whole(path):
+            return path
+        parts = [Part(kernel_name(made), made.pdi, buffers_of(made)) for made in group]
         build_image(parts, target, path)
+        seal(path)
     return path

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from onnx_iron.dtypes import Array
 from onnx_iron.provider.devices.npu.arrays import SharedMemory
-from onnx_iron.provider.devices.npu.xrt import Buffer, RunList
+from onnx_iron.provider.devices.npu.run_list import RunList
+from onnx_iron.provider.devices.npu.xrt import Buffer
 
 
 @dataclass

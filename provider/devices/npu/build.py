@@ -11,7 +11,7 @@ from typing import TypeAlias
 import onnxruntime
 
 from onnx_iron.kernels.designs import Target
-from onnx_iron.provider.devices.npu.artifacts import Artifact, Compiler, image, images
+from onnx_iron.provider.devices.npu.artifacts import Artifact, Compiler, build, image, images
 from onnx_iron.provider.devices.npu.image import TARGETS
 from onnx_iron.provider.devices.npu.plan import Plan, make_plan
 from onnx_iron.provider.devices.npu.toolchain import ToolchainError
@@ -82,10 +82,10 @@ def build_plans(
     missing = [made for made in outcome.designs if not made.built]
     done = len(outcome.designs) - len(missing)
     if missing:
-        compiler.check()
+        compiler.check(target)
 
     with ThreadPoolExecutor(jobs) as pool:
-        for made, result in [(made, pool.submit(compiler.build, made)) for made in missing]:
+        for made, result in [(made, pool.submit(build, made)) for made in missing]:
             done += 1
             try:
                 result.result()

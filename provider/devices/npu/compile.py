@@ -65,8 +65,8 @@ def compile_for_npu(
 def assigned(plan: Plan) -> dict[str, tuple[str, str]]:
     """Where each node runs: on the NPU where all its steps do."""
     nodes: dict[str, tuple[str, str]] = {}
-    for work in plan.work:
-        name = work.step.name
+    for work, step in ((work, step) for work in plan.work for step in work.parts):
+        name = step.name
         if work.on_npu:
             nodes.setdefault(name, ("npu", ""))
         elif not work.natural or name not in nodes:

@@ -13,21 +13,24 @@ from pathlib import Path
 
 import onnxruntime
 
+from onnx_iron.kernels.designs import Target
 from onnx_iron.provider.devices.npu.artifacts import artifacts_folder
 from onnx_iron.provider.devices.npu.errors import NpuError
 from onnx_iron.provider.devices.npu.image import TARGETS
+from onnx_iron.provider.devices.npu.targets import PCI_DEVICES
 from onnx_iron.provider.devices.npu.toolchain import (
     Aiecc,
     ToolchainError,
     design_compiler,
     find_toolchain,
 )
-from onnx_iron.provider.devices.npu.xrt import load_pyxrt, open_device
+from onnx_iron.provider.devices.npu.xrt import open_device
+from onnx_iron.provider.devices.npu.xrt_module import load_pyxrt
 from onnx_iron.provider.library import get_library_path
 
 # PCI devices of the NPUs that are known.
 _VENDOR = "0x1022"
-_DEVICES = {"0x1502": "npu1", "0x17f0": "npu2"}
+_DEVICES = {f"{number:#06x}": target for number, target in PCI_DEVICES.items()}
 # The driver pins 64 MiB for itself, and then every buffer.
 _LEAST_PINNED = 1 << 30
 _ONNXRUNTIME = (1, 24)
@@ -239,8 +242,17 @@ def kernels() -> Finding:
 
 def toolchain() -> Finding:
     """What compiles designs; a machine that only runs them does without."""
-    try:
-        tools = find_toolchain()
-    except ToolchainError as error:
-        return Finding("toolchain", False, str(error), needed=False)
-    return Finding("toolchain", True, f"{tools.aiecc}, {tools.peano}", needed=False)
+    good, said = True, []
+    for target in Target:
+        try:
+            tools = find_toolchain(target)
+        except ToolchainError as error:
+            good, text = False, str(error)
+        else:
+            text = (
+                f"mlir-aie {tools.mlir_aie.release} in {tools.mlir_aie.headers.parent}, "
+                f"Peano {tools.peano.version} in {tools.peano.folder}"
+            )
+        if text not in said:
+            said.append(text)
+    return Finding("toolchain", good, "; ".join(said), needed=False)

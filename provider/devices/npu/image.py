@@ -23,6 +23,10 @@ TOOL = "xclbinutil"
 # Designs in an image: the driver takes no more compute units in a context.
 MOST_DESIGNS = 32
 
+# The memories of an image. Buffers are in the one with this number, instructions in the other.
+HOST_BANK = 0
+_BANKS = (("HOST", "0x10000"), ("SRAM", "0xc000"))
+
 # Offsets of a kernel's arguments in a command; the buffers follow, 8 bytes each.
 _FIRST_ARGUMENTS = (
     {"name": "opcode", "address-qualifier": "SCALAR", "type": "uint64_t", "offset": "0x00"},
@@ -132,10 +136,9 @@ def build_image(parts: Sequence[Part], target: Target, output: Path) -> None:
 
 
 def _memory() -> dict[str, Any]:
-    banks = [("HOST", "0x10000"), ("SRAM", "0xc000")]
     return {
         "mem_topology": {
-            "m_count": str(len(banks)),
+            "m_count": str(len(_BANKS)),
             "m_mem_data": [
                 {
                     "m_type": "MEM_DRAM",
@@ -144,7 +147,7 @@ def _memory() -> dict[str, Any]:
                     "m_tag": tag,
                     "m_base_address": "0x4000000",
                 }
-                for tag, size in banks
+                for tag, size in _BANKS
             ],
         }
     }
@@ -158,7 +161,7 @@ def _kernels(parts: Sequence[Part]) -> dict[str, Any]:
             arguments.append(
                 {
                     "name": f"bo{index}",
-                    "memory-connection": "HOST",
+                    "memory-connection": _BANKS[HOST_BANK][0],
                     "address-qualifier": "GLOBAL",
                     "type": "void*",
                     "offset": hex(_FIRST_BUFFER + 8 * index),

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from onnx_iron.kernels.designs import Target
+from onnx_iron.kernels.designs import Refusal, Target
+from onnx_iron.kernels.designs.decode import decode
 from onnx_iron.kernels.designs.design import Access
 from onnx_iron.operators import Op
 from onnx_iron.operators.copy import Copy
 from onnx_iron.provider.arena import ALIGNMENT, plan_arena
 from onnx_iron.provider.devices.npu.artifacts import Compiler, artifact
 from onnx_iron.provider.devices.npu.choose import Choice, choose
-from onnx_iron.provider.devices.npu.rewrites import rewritten
+from onnx_iron.provider.devices.npu.rewrites import join_weights, rewritten
 from onnx_iron.provider.devices.npu.segments import cut
+from onnx_iron.provider.devices.npu.stages import Fused, fused, merged, place
 from onnx_iron.provider.devices.npu.work import Home, Place, Plan, Segment, Work
 from onnx_iron.provider.lowering import KernelCall, Lowering
 from onnx_iron.provider.subgraph import Subgraph
@@ -30,15 +32,21 @@ def make_plan(
     """
     subgraph = rewritten(subgraph)
     lowering = subgraph.lowering
+    joined = join_weights(subgraph)
 
     def assigned(step: KernelCall) -> Work:
         return assign(step, lowering, target, compiler, any_artifact)
 
-    work = with_copies([assigned(step) for step in subgraph.steps], subgraph, assigned)
+    def together(made: Fused) -> Work | None:
+        work = assign_fused(made, lowering, target, compiler)
+        return work if work and work.artifact and (work.artifact.built or any_artifact) else None
+
+    work = with_copies(put_together(subgraph, assigned, together), subgraph, assigned)
     segments = cut(work, subgraph)
     homes: dict[str, Home] = {}
     for number, name in enumerate(subgraph.inputs):
         homes[name] = Home(Place.CONSTANT if subgraph.constant[number] else Place.INPUT, number)
+    homes.update({root: Home(Place.JOINED) for root in joined})
     homes.update({name: Home(Place.LITERAL) for name in lowering.literals})
     homes.update({root: Home(Place.OUTPUT, number) for root, number in subgraph.placed.items()})
     # An output never takes an input's bytes: a design has not promised to bear that.
@@ -56,9 +64,57 @@ def make_plan(
         segments=segments,
         homes=homes,
         arena_bytes=max(ends, default=0),
-        pairs=set(subgraph.pairs),
+        pairs=set(subgraph.pairs) - unbearable(work, subgraph, homes),
         updates=updates(work, subgraph, homes),
+        joined=joined,
     )
+
+
+def put_together(
+    subgraph: Subgraph,
+    assigned: Callable[[KernelCall], Work],
+    together: Callable[[Fused], Work | None],
+) -> list[Work]:
+    """The steps, in order, those together that the NPU takes so.
+
+    Args:
+        assigned: who does a step.
+        together: the same for several, or None where the NPU does not take them.
+    """
+    places = {id(step): place for place, step in enumerate(subgraph.steps)}
+    taken = [made for made in fused(subgraph) if together(made) is not None]
+    taken = merged(taken, subgraph, lambda made: together(made) is not None)
+    found: list[tuple[int, Work]] = []
+    for made in taken:
+        work = together(made)
+        assert work is not None
+        found.append((place(made, places), work))
+    done = {id(part) for made in taken for part in made.parts}
+    steps = [step for step in subgraph.steps if id(step) not in done]
+    # A norm that a product does for itself may have other readers.
+    read = {
+        subgraph.lowering.resolve(name)[0]
+        for step in (*steps, *(made.step() for made in taken))
+        for name in step.inputs
+        if name is not None
+    } - {made.result for made in taken}
+    steps += [s for s in subgraph.steps if id(s) in done and read.intersection(s.outputs)]
+    found += [(places[id(step)], assigned(step)) for step in steps]
+    return [work for _, work in sorted(found, key=lambda pair: pair[0])]
+
+
+def assign_fused(
+    made: Fused, lowering: Lowering, target: Target, compiler: Compiler
+) -> Work | None:
+    """Steps as one of the NPU's; None where its design does not take them."""
+    design = decode(made.stage(lowering), target)
+    if isinstance(design, Refusal):
+        return None
+    work = Work(made.step(), artifact(design, compiler), parts=made.parts)
+    work.operands, work.written = made.operands, [made.result]
+    if made.start is not None:
+        work.values["start"] = made.start, 0
+    return work
 
 
 def assign(
@@ -117,6 +173,26 @@ def with_copies(
                 result.append(copy)
         result.append(item)
     return result
+
+
+def unbearable(
+    work: Sequence[Work], subgraph: Subgraph, homes: Mapping[str, Home]
+) -> set[tuple[int, int]]:
+    """Pairs of an input and an output that one step reads and writes, which is several: its columns
+    read all of the one while others write the other.
+    """
+
+    def place(name: str) -> Home:
+        return homes[subgraph.lowering.resolve(name)[0]]
+
+    return {
+        (place(read).index, place(made).index)
+        for item in work
+        if len(item.parts) > 1 and not item.is_update
+        for made in item.written
+        for read in item.operands
+        if place(read).place is Place.INPUT and place(made).place is Place.OUTPUT
+    }
 
 
 def updates(

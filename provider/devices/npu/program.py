@@ -10,14 +10,17 @@ from pathlib import Path
 
 import numpy as np
 
+from onnx_iron.dtypes import Array
 from onnx_iron.provider.devices.npu.arrays import SharedMemory, find, memory, weight_buffer
 from onnx_iron.provider.devices.npu.artifacts import image, images, kernel_name
 from onnx_iron.provider.devices.npu.binding import Binding, Prepared
 from onnx_iron.provider.devices.npu.checks import check, is_checked
 from onnx_iron.provider.devices.npu.errors import ContextLostError, NpuError
 from onnx_iron.provider.devices.npu.host import HostStep
+from onnx_iron.provider.devices.npu.limits import within_watchdog, work_seconds
 from onnx_iron.provider.devices.npu.plan import Place, Plan, Segment, Work
 from onnx_iron.provider.devices.npu.uses import Uses
+from onnx_iron.provider.devices.npu.work import Run
 from onnx_iron.provider.devices.npu.xrt import Buffer, Context, Device
 
 
@@ -36,7 +39,7 @@ class NpuProgram:
         }
         self._images = self._make_images()
         self._checked = {
-            number: [work for work in segment.work if is_checked(work.step)]
+            number: [step for work in segment.work for step in work.parts if is_checked(step)]
             for number, segment in enumerate(plan.segments)
         }
         self._arena = device.buffer(plan.arena_bytes) if plan.arena_bytes else None
@@ -119,11 +122,20 @@ class NpuProgram:
             spec = lowering.specs[root]
             if home.place is Place.CONSTANT:
                 constants[root] = weight_buffer(memory(inputs[home.index], spec.bytes))
+            elif home.place is Place.JOINED:
+                constants[root] = weight_buffer(self._joined(root, inputs))
             elif home.place is Place.LITERAL:
                 literal = np.ascontiguousarray(lowering.literals[root])
                 constants[root] = weight_buffer(literal.reshape(-1).view(np.uint8))
         self._constants = constants
         self._uploaded = True
+
+    def _joined(self, root: str, inputs: Sequence[int]) -> Array:
+        """Several weights one behind the other."""
+        specs, names = self._plan.lowering.specs, self._plan.inputs
+        return np.concatenate(
+            [memory(inputs[n], specs[names[n]].bytes) for n in self._plan.joined[root]]
+        )
 
     def _buffer(self, place: Place, index: int, size: int) -> Buffer:
         """The program's own buffer for an input or output."""
@@ -237,6 +249,8 @@ class NpuProgram:
         match home.place:
             case Place.INPUT | Place.CONSTANT:
                 return call.inputs[home.index] + offset
+            case Place.JOINED:
+                return call.inputs[self._plan.inputs.index(name)]
             case Place.OUTPUT:
                 if home.index in call.made:
                     return call.made[home.index].address + offset
@@ -265,12 +279,12 @@ class NpuProgram:
 
     def _run_npu(self, number: int, segment: Segment, call: Binding) -> None:
         """Run a segment's designs: one run list for each image, and mostly there is one."""
-        for work in self._checked[number]:
-            check(work.step, self._plan.lowering, lambda name: self._integers(name, call))
-        for part, (path, works) in enumerate(self._images[number]):
+        for step in self._checked[number]:
+            check(step, self._plan.lowering, lambda name: self._integers(name, call))
+        for part, (path, runs) in enumerate(self._images[number]):
             with self._device.context(path) as context:
                 try:
-                    self._submit(context, (number, part), works, call)
+                    self._submit(context, (number, part), runs, call)
                 except NpuError as error:
                     # What is in flight may still write to the buffers; the context ends that, and
                     # it ends when no frame of the failed call holds a part of it.
@@ -279,13 +293,13 @@ class NpuProgram:
                     raise
 
     def _submit(
-        self, context: Context, key: tuple[int, int], works: Sequence[Work], call: Binding
+        self, context: Context, key: tuple[int, int], runs: Sequence[Run], call: Binding
     ) -> None:
         """Run a list. Nothing of XRT's outlives this but what the context keeps: it would keep the
         hardware context, too.
         """
-        prepared = self._prepared(context, key, works, call)
-        self._set_values(prepared, works, call)
+        prepared = self._prepared(context, key, runs, call)
+        self._set_values(prepared, runs, call)
         prepared.runs.run(self._timeout_ms)
 
     def _integers(self, name: str | None, call: Binding) -> Sequence[int]:
@@ -299,34 +313,32 @@ class NpuProgram:
         return [int(n) for n in raw.view(spec.dtype)]
 
     def _prepared(
-        self, context: Context, key: tuple[int, int], works: Sequence[Work], call: Binding
+        self, context: Context, key: tuple[int, int], runs: Sequence[Run], call: Binding
     ) -> Prepared:
         """The run list with this call's buffers, made in the context where it isn't there yet."""
         kept: dict[tuple[int, int], Prepared] = context.kept.setdefault(self._key, {})
         prepared = kept.get(key)
         if prepared is None:
-            prepared = kept[key] = self._prepare(context, works, call)
+            prepared = kept[key] = self._prepare(context, runs, call)
             return prepared
         for run, position, name in prepared.moving:
             prepared.runs.change(run, position, self._argument(name, call))
         return prepared
 
-    def _prepare(self, context: Context, works: Sequence[Work], call: Binding) -> Prepared:
+    def _prepare(self, context: Context, runs: Sequence[Run], call: Binding) -> Prepared:
         prepared = Prepared(context.run_list(), {}, {}, [])
-        for run, work in enumerate(works):
-            assert work.artifact is not None
-            name = kernel_name(work.artifact)
-            values = self._values(work, call)
-            words = work.artifact.words(dict(zip(work.values, values, strict=True)))
-            instructions = context.instructions(name, words, shared=not work.values)
-            arguments = [self._argument(operand, call) for operand in work.operands]
+        for number, run in enumerate(runs):
+            name = kernel_name(run.artifact)
+            values = self._values(run, call)
+            instructions = context.instructions(name, run.instructions(values), shared=not values)
+            arguments = [self._argument(operand, call) for operand in run.buffers]
             prepared.runs.add(context.kernel(name), instructions, arguments)
-            if work.values:
-                prepared.instructions[run] = instructions
-                prepared.values[run] = values
+            if values:
+                prepared.instructions[number] = instructions
+                prepared.values[number] = values
             prepared.moving += [
-                (run, position, operand)
-                for position, operand in enumerate(work.operands)
+                (number, position, operand)
+                for position, operand in enumerate(run.buffers)
                 if self._uses.moves(operand)
             ]
         return prepared
@@ -335,40 +347,46 @@ class NpuProgram:
         buffer, offset = self._npu_slot(name, call)
         return buffer.part(offset, self._plan.lowering.specs[name].bytes)
 
-    def _values(self, work: Work, call: Binding) -> tuple[int, ...]:
-        operands = {name: self._integers(name, call) for name, _ in work.values.values()}
-        return tuple(operands[name][index] for name, index in work.values.values())
+    def _values(self, run: Run, call: Binding) -> tuple[int, ...]:
+        places = [place for work in run.work for place in work.values.values()]
+        operands = {name: self._integers(name, call) for name, _ in places}
+        return tuple(operands[name][index] for name, index in places)
 
-    def _set_values(self, prepared: Prepared, works: Sequence[Work], call: Binding) -> None:
+    def _set_values(self, prepared: Prepared, runs: Sequence[Run], call: Binding) -> None:
         """Put the per-call values into the instructions."""
-        for run, before in prepared.values.items():
-            work = works[run]
-            values = self._values(work, call)
+        for number, before in prepared.values.items():
+            values = self._values(runs[number], call)
             if values == before:
                 continue
-            assert work.artifact is not None
-            words = work.artifact.words(dict(zip(work.values, values, strict=True)))
-            buffer = prepared.instructions[run]
+            words = runs[number].instructions(values)
+            buffer = prepared.instructions[number]
             buffer.bytes[:] = np.frombuffer(words, np.uint8)
             buffer.to_device()
-            prepared.values[run] = values
+            prepared.values[number] = values
 
-    def _make_images(self) -> dict[int, list[tuple[Path, list[Work]]]]:
-        """For each segment of the NPU's its run lists: an image's file, and the steps in order."""
+    def _make_images(self) -> dict[int, list[tuple[Path, list[Run]]]]:
+        """For each segment of the NPU's its run lists: an image's file, and the runs in order."""
         groups = images([work.artifact for work in self._plan.work if work.artifact is not None])
         paths = {
-            made.key: path
+            made.configuration: path
             for group in groups
             for path in [image(group, self._device.target)]
             for made in group
         }
 
-        def path_of(work: Work) -> Path:
-            assert work.artifact is not None
-            return paths[work.artifact.key]
+        def path_of(run: Run) -> Path:
+            return paths[run.artifact.configuration]
+
+        def seconds(run: Run) -> float:
+            specs, target = self._plan.lowering.specs, self._device.target.name
+            return sum(work_seconds(work, specs, target) for work in run.work)
 
         return {
-            number: [(path, list(works)) for path, works in groupby(segment.work, path_of)]
+            number: [
+                (path, list(part))
+                for path, runs in groupby(segment.runs, path_of)
+                for part in within_watchdog(list(runs), seconds)
+            ]
             for number, segment in enumerate(self._plan.segments)
             if segment.on_npu
         }

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
 
 from onnx_iron.dtypes import BFLOAT16, INT32, Spec
 from onnx_iron.operators.arithmetic import Add, Div, Mul, Sub
+from onnx_iron.operators.gemm import GEMM, ProjectionGEMM
+from onnx_iron.operators.gemv import GEMV
 from onnx_iron.operators.narrow import Narrow
 from onnx_iron.operators.rope import RoPE
+from onnx_iron.provider.arena import ALIGNMENT
 from onnx_iron.provider.lowering import KernelCall, Lowering, View
 from onnx_iron.provider.operator import standard
 from onnx_iron.provider.subgraph import Subgraph
@@ -41,6 +45,50 @@ def round_angles(subgraph: Subgraph) -> None:
             step.inputs[1] = rounded[angles]
         steps.append(step)
     subgraph.steps[:] = steps
+
+
+def join_weights(subgraph: Subgraph) -> dict[str, tuple[int, ...]]:
+    """Constant weights of products that read one operand lie side by side on the NPU, in the order
+    of their names, so that prefill and decode have them in the same order, and share them.
+
+    Returns:
+        The values that are made so, with the numbers of the inputs that they are made of.
+    """
+    lowering, numbers = subgraph.lowering, {n: i for i, n in enumerate(subgraph.inputs)}
+    reads = Counter(
+        lowering.resolve(name)[0]
+        for step in subgraph.steps
+        for name in step.inputs
+        if name is not None
+    )
+    groups: dict[tuple[str, int, int], list[str]] = {}
+    for step in subgraph.steps:
+        match step.op:
+            case GEMV():
+                weight, x = step.inputs
+            case GEMM() | ProjectionGEMM() if step.op.b_col_maj:
+                x, weight = step.inputs[:2]
+            case _:
+                continue
+        assert weight is not None
+        assert x is not None
+        spec = lowering.specs[weight]
+        constant = weight in numbers and subgraph.constant[numbers[weight]] and reads[weight] == 1
+        if constant and spec.dtype == BFLOAT16 and spec.bytes % ALIGNMENT == 0:
+            groups.setdefault((*lowering.resolve(x), spec.shape[1]), []).append(weight)
+    joined = {}
+    for (*_, k), weights in groups.items():
+        if len(weights) < 2:
+            continue
+        weights.sort()
+        rows = sum(lowering.specs[weight].shape[0] for weight in weights)
+        whole = lowering.fresh(weights[0], Spec((rows, k), BFLOAT16))
+        joined[whole] = tuple(numbers[weight] for weight in weights)
+        offset = 0
+        for weight in weights:
+            lowering.views[weight] = View(whole, offset)
+            offset += lowering.specs[weight].bytes
+    return joined
 
 
 def take_whole_rows(subgraph: Subgraph) -> None:

@@ -13,8 +13,8 @@ from onnx_iron.provider.subgraph import Subgraph
 def cut(work: Sequence[Work], subgraph: Subgraph) -> list[Segment]:
     """Order the steps in as few segments as their dependencies allow, beginning with the host's.
 
-    Within a segment a step of the same design as the one before goes first: a switch costs the NPU
-    more than a run.
+    Within a segment a step of the same configuration as the one before goes first: a switch costs
+    the NPU more than a run.
     """
     on_npu, last = False, None
 
@@ -23,7 +23,7 @@ def cut(work: Sequence[Work], subgraph: Subgraph) -> list[Segment]:
         here = [place for place, at in enumerate(ready) if work[at].on_npu is on_npu]
         if not here:
             on_npu, last, here = not on_npu, None, list(range(len(ready)))
-        chosen = next((p for p in here if last and same_design(work[ready[p]], last)), here[0])
+        chosen = next((p for p in here if last and stays(work[ready[p]], last)), here[0])
         last = work[ready[chosen]]
         return chosen
 
@@ -32,12 +32,12 @@ def cut(work: Sequence[Work], subgraph: Subgraph) -> list[Segment]:
     return [Segment(where, list(items)) for where, items in segments]
 
 
-def same_design(one: Work, other: Work) -> bool:
-    """Whether two steps of the NPU are runs of one design."""
+def stays(one: Work, other: Work) -> bool:
+    """Whether two steps of the NPU have one configuration."""
     return (
         one.artifact is not None
         and other.artifact is not None
-        and one.artifact.key == other.artifact.key
+        and one.artifact.configuration == other.artifact.configuration
     )
 
 

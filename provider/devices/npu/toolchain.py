@@ -6,10 +6,8 @@ None of this can run where the project is tested: the toolchain's wheels are on 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import os
-import shutil
 import struct
 import subprocess
 import sys
@@ -19,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onnx_iron.kernels.aie.build import kernel_source
-from onnx_iron.kernels.designs import Design
-from onnx_iron.kernels.designs.lowering import RELEASE, lower
+from onnx_iron.kernels.designs import Design, Target
+from onnx_iron.kernels.designs.iron import RELEASES
+from onnx_iron.kernels.designs.lowering import lower
 from onnx_iron.provider.devices.npu.artifacts import (
     Artifact,
     Compiler,
@@ -30,17 +29,26 @@ from onnx_iron.provider.devices.npu.artifacts import (
     write,
 )
 from onnx_iron.provider.devices.npu.image import TOOL, find_tool
+from onnx_iron.provider.devices.npu.wheels import (
+    HOW,
+    MlirAie,
+    Peano,
+    find_mlir_aie,
+    find_peano,
+    mismatch,
+)
 
-# aie_api includes Vitis' adf.h unless it is told that it was included, and its own headers warn.
+# aie_api includes Vitis' adf.h unless it is told that it was included. Its headers warn, and what
+# the last of the warnings is about is an error unless it is switched off; these are the ones that
+# mlir-aie's own examples switch off.
 _KERNEL_FLAGS = (
     *("-std=c++20", "-O2", "-DNDEBUG", "-D__AIE_API_AIE_ADF_HPP__"),
     *("-Wno-parentheses", "-Wno-attributes", "-Wno-macro-redefined", "-Wno-empty-body"),
+    "-Wno-missing-template-arg-list-after-template-kw",
 )
 
 # Up to 1.4.0, aiecc compiles and links with Vitis' compiler unless told not to.
 _OPEN_TOOLS = ("--xchesscc=false", "--xbridge=false")
-
-_WHEELS = "Xilinx/mlir-aie and Xilinx/llvm-aie on GitHub"
 
 # An instruction that puts a buffer's address into a transfer: its first word, its bytes, and which
 # of its words hold the buffer's number and the bytes from the buffer's begin.
@@ -53,46 +61,37 @@ class ToolchainError(RuntimeError):
 
 @dataclass(frozen=True)
 class Toolchain:
-    """Where the tools are."""
+    """The tools of this machine."""
 
-    aiecc: str
-    peano: Path
-    headers: Path
+    mlir_aie: MlirAie
+    peano: Peano
     xclbinutil: str
 
 
-def find_toolchain() -> Toolchain:
-    """The tools of this machine.
+def find_toolchain(target: Target) -> Toolchain:
+    """The tools of this machine, fit to build designs for a target.
 
     Raises:
-        ToolchainError: which are missing, and how to get them.
+        ToolchainError: which are missing or of another release, and how to get them.
     """
+    mlir_aie, peano, xclbinutil = find_mlir_aie(), find_peano(), find_tool()
     missing = []
-    aiecc = shutil.which("aiecc") or shutil.which("aiecc.py")
-    package = importlib.util.find_spec("aie")
-    if aiecc is None or package is None or package.origin is None:
-        missing.append(f"mlir-aie {RELEASE} (its package aie and its command aiecc)")
-    peano = find_peano()
+    if mlir_aie is None:
+        missing.append(f"mlir-aie {RELEASES[0]} to {RELEASES[1]} (its package aie, and bin/aiecc)")
     if peano is None:
         missing.append("Peano (the clang++ of llvm-aie; PEANO_INSTALL_DIR may name its folder)")
-    xclbinutil = find_tool()
     if xclbinutil is None:
         missing.append(f"{TOOL} (part of XRT; on Debian and Ubuntu: apt install libxrt-utils)")
-    if missing:
+    if mlir_aie is None or peano is None or xclbinutil is None:
         version = ".".join(map(str, sys.version_info[:2]))
         raise ToolchainError(
             f"designs are compiled with {'; '.join(missing)}: not found for this Python {version}. "
-            f"The wheels mlir_aie and llvm-aie are on the projects' release pages ({_WHEELS}), not "
-            "on a package index; install them with pip here, then run the command again"
+            "The wheels are on the projects' release pages, not on a package index; install them "
+            f"with pip here, then run the command again: {HOW}"
         )
-    assert aiecc is not None
-    assert package is not None
-    assert package.origin is not None
-    assert peano is not None
-    assert xclbinutil is not None
-    # The package is in the folder python of mlir_aie, beside include.
-    headers = Path(package.origin).resolve().parents[2] / "include"
-    return Toolchain(aiecc, peano, headers, xclbinutil)
+    if wrong := mismatch(mlir_aie, peano, target.generation):
+        raise ToolchainError(f"{wrong}. {HOW}")
+    return Toolchain(mlir_aie, peano, xclbinutil)
 
 
 class Aiecc:
@@ -104,13 +103,13 @@ class Aiecc:
         """The kernels' source."""
         return kernel_sources()
 
-    def check(self) -> None:
+    def check(self, target: Target) -> None:
         """Look for the tools."""
-        find_toolchain()
+        find_toolchain(target)
 
     def build(self, made: Artifact) -> None:
         """Compile a design."""
-        build(made, find_toolchain())
+        build(made, find_toolchain(made.design.target))
 
     def words(self, made: Artifact, instructions: bytes, values: Mapping[str, int]) -> bytes:
         """The instructions, with this call's addresses."""
@@ -133,15 +132,6 @@ def design_compiler() -> Compiler:
     return found
 
 
-def find_peano() -> Path | None:
-    """The folder of Peano: the one that is named, or the wheel's."""
-    places = []
-    if named := os.environ.get("PEANO_INSTALL_DIR"):
-        places.append(Path(named))
-    places += [Path(entry) / "llvm-aie" for entry in sys.path if entry]
-    return next((place for place in places if (place / "bin" / "clang++").is_file()), None)
-
-
 def build(made: Artifact, tools: Toolchain) -> None:
     """Compile a design.
 
@@ -161,7 +151,8 @@ def build(made: Artifact, tools: Toolchain) -> None:
                 f"{design.name}: mlir-aie's IRON refuses the design: {error}"
             ) from error
         (room / "design.mlir").write_text(str(module))
-        command = [tools.aiecc, "design.mlir", f"--peano={tools.peano}", *_OPEN_TOOLS]
+        command = [str(tools.mlir_aie.aiecc), "design.mlir"]
+        command += [f"--peano={tools.peano.folder}", *_OPEN_TOOLS]
         command += ["--get-xclbin", "--xclbin-name=design.xclbin"]
         command += ["--get-npu-insts", "--npu-insts-name=design.insts"]
         run(command, room, design.name)
@@ -180,8 +171,8 @@ def compile_kernels(design: Design, tools: Toolchain, room: Path) -> None:
         ToolchainError: the compiler failed.
     """
     for source in {kernel_source(call.kernel) for call in design.calls}:
-        command = [str(tools.peano / "bin" / "clang++"), str(source), "-c"]
-        command += [*_KERNEL_FLAGS, f"-I{tools.headers}", f"-I{source.parent}"]
+        command = [str(tools.peano.compiler), str(source), "-c"]
+        command += [*_KERNEL_FLAGS, f"-I{tools.mlir_aie.headers}", f"-I{source.parent}"]
         command += [
             f"--target={design.target.generation}-none-unknown-elf",
             "-o",
@@ -237,6 +228,6 @@ def find_places(instructions: bytes, design: Design, values: Mapping[str, int]) 
         raise ToolchainError(
             f"{design.name}: aiecc's instructions have the addresses {found[:4]}... "
             f"({len(found)}), the design {expected[:4]}... ({len(expected)}); this release of "
-            f"mlir-aie orders transfers in another way than {RELEASE}"
+            f"mlir-aie orders transfers in another way than {RELEASES[0]} to {RELEASES[1]}"
         )
     return places

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from onnx_iron.kernels.designs.design import Access
-from onnx_iron.provider.devices.npu.artifacts import Artifact
+from onnx_iron.provider.devices.npu.artifacts import MOST_BUFFERS, Artifact
 from onnx_iron.provider.lowering import KernelCall, Lowering
 
 
@@ -16,6 +16,7 @@ class Place(Enum):
 
     INPUT = "input"
     CONSTANT = "constant"  # an input that never changes
+    JOINED = "joined"  # several such inputs, one behind the other
     LITERAL = "literal"  # a constant of the program's own
     OUTPUT = "output"
     ARENA = "arena"
@@ -35,6 +36,8 @@ class Work:
     """A step, and who does it.
 
     Attributes:
+        step: what it reads and writes.
+        parts: the steps of the subgraph that it is.
         artifact: the design, where the NPU does it.
         reason: why the host does.
         natural: the host does it by nature.
@@ -50,6 +53,10 @@ class Work:
     operands: list[str] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
     values: dict[str, tuple[str, int]] = field(default_factory=dict)
+    parts: tuple[KernelCall, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.parts = self.parts or (self.step,)
 
     @property
     def on_npu(self) -> bool:
@@ -64,12 +71,64 @@ class Work:
         )
 
 
+@dataclass(frozen=True)
+class Run:
+    """Steps of the NPU that are one run, for their designs share a configuration."""
+
+    work: tuple[Work, ...]
+
+    @property
+    def artifact(self) -> Artifact:
+        """The first step's, whose configuration is that of all."""
+        made = self.work[0].artifact
+        assert made is not None
+        return made
+
+    @property
+    def buffers(self) -> list[str]:
+        """The operands of all steps, each once."""
+        return list(dict.fromkeys(name for work in self.work for name in work.operands))
+
+    def instructions(self, values: Sequence[int]) -> bytes:
+        """What the NPU is told to do, for the steps' per-call values in order."""
+        numbers = {name: number for number, name in enumerate(self.buffers)}
+        parts, left = [], iter(values)
+        for work in self.work:
+            assert work.artifact is not None
+            words = work.artifact.words({name: next(left) for name in work.values})
+            parts.append((words, [numbers[operand] for operand in work.operands]))
+        return self.artifact.compiler.join(parts)
+
+
 @dataclass
 class Segment:
     """Steps that go out together: to the NPU as one run list, or to the host."""
 
     on_npu: bool
     work: list[Work]
+
+    @property
+    def runs(self) -> list[Run]:
+        """The NPU's steps as they are run: neighbours of one configuration together, as far as
+        their buffers are no more than a run takes.
+        """
+        made: list[Run] = []
+        for work in self.work:
+            if made and follows(work, made[-1].work[-1]):
+                longer = Run((*made[-1].work, work))
+                if len(longer.buffers) <= MOST_BUFFERS:
+                    made[-1] = longer
+                    continue
+            made.append(Run((work,)))
+        return made
+
+
+def follows(work: Work, before: Work) -> bool:
+    """Whether a step of the NPU may be in one run with the one before."""
+    if work.artifact is None or before.artifact is None:
+        return False
+    same = work.artifact.configuration == before.artifact.configuration
+    return same and work.artifact.design.told
 
 
 @dataclass
@@ -79,6 +138,7 @@ class Plan:
     Attributes:
         pairs: (input, output) numbers that may be one buffer.
         updates: those of them where the NPU writes a part of the input anew.
+        joined: roots that are several constant inputs, with these inputs' numbers.
     """
 
     lowering: Lowering
@@ -89,6 +149,7 @@ class Plan:
     arena_bytes: int
     pairs: set[tuple[int, int]]
     updates: set[tuple[int, int]]
+    joined: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def work(self) -> list[Work]:
@@ -97,5 +158,5 @@ class Plan:
 
     @property
     def runs(self) -> int:
-        """How many designs a call runs."""
-        return sum(work.on_npu for work in self.work)
+        """How many runs of the NPU a call takes."""
+        return sum(len(segment.runs) for segment in self.segments if segment.on_npu)

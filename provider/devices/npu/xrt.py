@@ -1,14 +1,11 @@
-"""The NPU through XRT's own Python module: one device, its contexts, buffers and submissions."""
+"""The NPU through XRT's own Python module: one device, its contexts and buffers."""
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import re
-import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,55 +13,12 @@ from typing import Any
 import numpy as np
 
 from onnx_iron.dtypes import Array
-from onnx_iron.native import library
-from onnx_iron.provider.devices.npu.errors import (
-    ContextLostError,
-    NpuError,
-    NpuTimeoutError,
-    NpuUnavailableError,
-)
-from onnx_iron.provider.devices.npu.image import TARGETS, Target
-
-# What a kernel's command begins with: the operation, and where its instructions are.
-OPCODE = 3
-FIRST_BUFFER = 3
-
-_DONE, _TIMED_OUT, _FAILED, _NO_WAIT = range(4)
-_REASON_BYTES = 1024
-
-
-def load_pyxrt() -> Any:
-    """XRT's Python module.
-
-    Raises:
-        NpuUnavailableError: it is not there for this Python, and how to get it.
-    """
-    try:
-        import pyxrt
-    except ImportError as error:
-        version = ".".join(map(str, sys.version_info[:2]))
-        raise NpuUnavailableError(
-            f"XRT's Python module pyxrt does not load in Python {version} ({error}); it comes with "
-            "XRT, for the distribution's own Python. `onnx-iron doctor` says what is missing"
-        ) from None
-    return pyxrt
-
-
-@functools.cache
-def _directions() -> tuple[Any, Any]:
-    direction = load_pyxrt().xclBOSyncDirection
-    return direction.XCL_BO_SYNC_BO_TO_DEVICE, direction.XCL_BO_SYNC_BO_FROM_DEVICE
-
-
-@contextmanager
-def explained(what: str) -> Iterator[None]:
-    """Turn XRT's exceptions into ours: what was tried, and XRT's own words."""
-    try:
-        yield
-    except NpuError:
-        raise
-    except RuntimeError as error:
-        raise NpuError(f"NPU: {what} failed: {error}") from None
+from onnx_iron.provider.devices.npu.errors import NpuError, NpuUnavailableError
+from onnx_iron.provider.devices.npu.image import HOST_BANK
+from onnx_iron.provider.devices.npu.limits import Heap
+from onnx_iron.provider.devices.npu.run_list import RunList
+from onnx_iron.provider.devices.npu.targets import pci_device, target_of
+from onnx_iron.provider.devices.npu.xrt_module import directions, explained, load_pyxrt
 
 
 class Buffer:
@@ -94,11 +48,11 @@ class Buffer:
 
     def to_device(self, offset: int = 0, size: int | None = None) -> None:
         """Let the NPU see what the host wrote."""
-        self._sync(_directions()[0], offset, size)
+        self._sync(directions()[0], offset, size)
 
     def from_device(self, offset: int = 0, size: int | None = None) -> None:
         """Let the host see what the NPU wrote."""
-        self._sync(_directions()[1], offset, size)
+        self._sync(directions()[1], offset, size)
 
     def _sync(self, direction: Any, offset: int, size: int | None) -> None:
         with explained("a sync of a buffer"):
@@ -110,9 +64,15 @@ class Context:
 
     def __init__(self, device: Device, image: Path) -> None:
         self._device = device
-        self._hardware = device.make_context(image)
+        self._heap = 0
+        self._reserve(image.stat().st_size, f"the configurations in {image.name}")
+        try:
+            self._hardware = device.make_context(image)
+        except NpuError:
+            device.release(self._heap)
+            raise
         self._kernels: dict[str, Any] = {}
-        self._instructions: dict[str, Buffer] = {}
+        self._instructions: dict[tuple[str, bytes], Buffer] = {}
         self.image = image
         self.lock = threading.Lock()
         self.users = 0
@@ -128,18 +88,22 @@ class Context:
 
     def instructions(self, name: str, content: bytes, *, shared: bool) -> Buffer:
         """A buffer with a design's instructions; a shared one is the same at every call."""
-        if shared and name in self._instructions:
-            return self._instructions[name]
+        if shared and (name, content) in self._instructions:
+            return self._instructions[name, content]
         pyxrt = load_pyxrt()
         group = self.kernel(name).group_id(1)
+        self._reserve(len(content), f"the instructions of {name}")
         with explained(f"a buffer of {len(content)} bytes for instructions"):
             bo = pyxrt.bo(self._device.handle, len(content), pyxrt.bo.cacheable, group)
             buffer = Buffer(bo, len(content))
         buffer.bytes[:] = np.frombuffer(content, np.uint8)
         buffer.to_device()
         if shared:
-            self._instructions[name] = buffer
+            self._instructions[name, content] = buffer
         return buffer
+
+    def _reserve(self, size: int, what: str) -> None:
+        self._heap += self._device.reserve(size, what)
 
     def run_list(self) -> RunList:
         """An empty run list."""
@@ -156,76 +120,8 @@ class Context:
         self._instructions.clear()
         self._kernels.clear()
         self._hardware = None
-
-
-class RunList:
-    """Runs of designs that go out together and run one after the other."""
-
-    def __init__(self, handle: Any) -> None:
-        self._handle = handle
-        self._runs: list[Any] = []
-        self._arguments: list[list[Any]] = []
-
-    def add(self, kernel: Any, instructions: Buffer, buffers: Sequence[Any]) -> None:
-        """Add a run of a kernel over buffers (``Buffer.part``)."""
-        run = load_pyxrt().run(kernel)
-        run.set_arg(0, OPCODE)
-        run.set_arg(1, instructions.part())
-        run.set_arg(2, instructions.size // 4)
-        for index, buffer in enumerate(buffers):
-            run.set_arg(FIRST_BUFFER + index, buffer)
-        self._handle.add(run)
-        self._runs.append(run)
-        self._arguments.append([instructions, *buffers])
-
-    def change(self, run: int, buffer: int, to: Any) -> None:
-        """Give a run another buffer."""
-        if self._arguments[run][1 + buffer] is not to:
-            self._runs[run].set_arg(FIRST_BUFFER + buffer, to)
-            self._arguments[run][1 + buffer] = to
-
-    def __len__(self) -> int:
-        return len(self._runs)
-
-    def run(self, timeout_ms: int) -> None:
-        """Submit, and wait. 0 waits for ever. Other Python threads go on meanwhile.
-
-        Raises:
-            ContextLostError: the context is gone, or took no command; the runs may have run in
-                part.
-            NpuTimeoutError: the time is over; the runs may still be running.
-            NpuError: a run failed.
-        """
-        try:
-            self._handle.execute()
-        except RuntimeError as error:
-            raise ContextLostError(f"NPU: submitting {len(self)} runs failed: {error}") from None
-        state, text = self._wait(timeout_ms)
-        if state == _DONE:
-            return
-        if state == _TIMED_OUT or "TIMEOUT" in text:
-            given = f" within timeout_ms, {timeout_ms}" if state == _TIMED_OUT else ""
-            raise NpuTimeoutError(
-                f"NPU: {len(self)} runs did not end{given}" + (f" ({text})" if text else "")
-            )
-        if "ABORT" in text:
-            raise ContextLostError(f"NPU: the hardware context was lost ({text})")
-        raise NpuError(f"NPU: a run failed ({text})")
-
-    def _wait(self, timeout_ms: int) -> tuple[int, str]:
-        """Wait for the runs; what happened, and XRT's words."""
-        reason = ctypes.create_string_buffer(_REASON_BYTES)
-        # pybind11 keeps the C++ object's address right behind Python's own header.
-        address = ctypes.c_void_p.from_address(id(self._handle) + object.__basicsize__)
-        state = int(library().onnx_iron_npu_wait(address, timeout_ms, reason, _REASON_BYTES))
-        if state != _NO_WAIT:
-            return state, reason.value.decode("utf-8", "replace")
-        # Another XRT than the ones known: its Python module waits, for as long as the driver does.
-        try:
-            self._handle.wait()
-        except RuntimeError as error:
-            return _FAILED, str(error)
-        return _DONE, ""
+        self._device.release(self._heap)
+        self._heap = 0
 
 
 class Device:
@@ -236,14 +132,16 @@ class Device:
         try:
             self.handle = pyxrt.device(0)
             self.name = str(self.handle.get_info(pyxrt.xrt_info_device.name))
+            address = str(self.handle.get_info(pyxrt.xrt_info_device.bdf))
         except RuntimeError as error:
             raise NpuUnavailableError(
                 f"XRT finds no NPU ({error}); `onnx-iron doctor` looks at driver and permissions"
             ) from None
-        self.target = target_of(self.name)
+        self.target = target_of(self.name, pci_device(address))
+        self._heap = Heap()
         self._identities: dict[Path, Any] = {}
         self._contexts: OrderedDict[Path, Context] = OrderedDict()
-        self._changed = threading.Condition()
+        self._changed = threading.Condition(threading.RLock())
 
     def buffer(self, size: int) -> Buffer:
         """A buffer of zeros.
@@ -256,7 +154,7 @@ class Device:
             f"a buffer of {size} bytes (the driver pins buffers in memory: `ulimit -l` and free "
             "memory bound them)"
         ):
-            return Buffer(pyxrt.bo(self.handle, max(size, 4), pyxrt.bo.host_only, 0), size)
+            return Buffer(pyxrt.bo(self.handle, max(size, 4), pyxrt.bo.host_only, HOST_BANK), size)
 
     @contextmanager
     def context(self, image: Path) -> Iterator[Context]:
@@ -303,6 +201,21 @@ class Device:
         with explained(f"a hardware context for {image.name}"):
             return pyxrt.hw_context(self.handle, self._identities[image])
 
+    def reserve(self, size: int, what: str) -> int:
+        """Count a buffer in the device heap, for which idle contexts make room; returns the bytes
+        that are to be given back.
+
+        Raises:
+            NpuError: there is no room left.
+        """
+        with self._changed:
+            return self._heap.reserve(size, what, self._evict)
+
+    def release(self, size: int) -> None:
+        """Give bytes of the device heap back."""
+        with self._changed:
+            self._heap.taken -= size
+
     def _take(self, image: Path) -> Context:
         with self._changed:
             while True:
@@ -345,31 +258,6 @@ class Device:
                 context.close()
                 return True
         return False
-
-
-# Words of the names that drivers give their devices: "NPU Phoenix", "NPU Strix Halo", and of
-# Linux's own driver "RyzenAI-npu1", where the number is the driver's, not ours.
-_WORDS = {
-    "npu1": ("phoenix", "hawk", "npu1"),
-    "npu2": ("strix", "krackan", "npu2", "npu4", "npu5", "npu6"),
-}
-
-
-def target_of(name: str) -> Target:
-    """The generation, from the device's name in XRT.
-
-    Raises:
-        NpuUnavailableError: a name of no generation that there are kernels for.
-    """
-    words = set(re.split(r"[^a-z0-9]+", name.lower()))
-    found = [target for target, known in _WORDS.items() if words & set(known)]
-    if len(found) != 1:
-        known = ", ".join(word for group in _WORDS.values() for word in group)
-        raise NpuUnavailableError(
-            f"the device {name!r} is none of the NPUs that there are kernels for; expected one of "
-            f"{known} in its name. Use device=cpu here"
-        )
-    return TARGETS[found[0]]
 
 
 _device: Device | None = None

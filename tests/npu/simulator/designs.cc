@@ -11,7 +11,8 @@ namespace npu_driver {
 namespace {
 
 constexpr size_t kMostValues = 64;
-constexpr size_t kMostBuffers = 16;
+constexpr size_t kMostBuffers = 64;
+constexpr size_t kMostDesigns = 4096;
 constexpr uint8_t kPoison = 0xff;  // all ones is NaN
 
 // kernels/designs/interpreter.h; the simulator is built on its own, so it is loaded, not linked.
@@ -40,53 +41,67 @@ bool begins_with_magic(Bytes bytes) {
   return bytes.size >= sizeof kMagic && std::memcmp(bytes.data, kMagic, sizeof kMagic) == 0;
 }
 
+// Takes an instruction stream apart.
+struct Reader {
+  Bytes left;
+
+  Bytes take(size_t size) {
+    if (size > left.size) throw std::runtime_error("the instructions are cut short");
+    Bytes taken{left.data, size};
+    left = {left.data + size, left.size - size};
+    return taken;
+  }
+  size_t number(size_t most) {
+    uint64_t read = 0;
+    std::memcpy(&read, take(sizeof read).data, sizeof read);
+    if (read > most) throw std::runtime_error("the instructions have a number that is too big");
+    return read;
+  }
+};
+
 }  // namespace
 
 Design::Design(Bytes pdi) {
-  size_t at = 0;
-  auto take = [&](void* to, size_t size) {
-    if (size > pdi.size - at) throw std::runtime_error("the design is cut short");
-    std::memcpy(to, pdi.data + at, size);
-    at += size;
-  };
-  auto number = [&] {
-    uint64_t read = 0;
-    take(&read, sizeof read);
-    return read;
-  };
   if (!begins_with_magic(pdi)) {
     throw std::runtime_error("the bytes are no design of the simulator's");
   }
-  at = sizeof kMagic;
-  take(digest_.data(), sizeof digest_);
-  sizes_.resize(std::min<uint64_t>(number(), kMostBuffers));
-  for (size_t& size : sizes_) size = number();
-  uint64_t length = number();
-  if (length > pdi.size - at) throw std::runtime_error("the design is cut short");
-  design_.resize(length);
-  take(design_.data(), length);
+  if (pdi.size < sizeof kMagic + sizeof(Digest)) {
+    throw std::runtime_error("the design is cut short");
+  }
+  std::memcpy(digest_.data(), pdi.data + sizeof kMagic, sizeof digest_);
 }
 
 void Design::run(Bytes instructions, const std::vector<Bytes>& buffers) const {
-  constexpr size_t kValues = sizeof kMagic + sizeof(Digest);
-  if (instructions.size < kValues || !begins_with_magic(instructions) ||
+  constexpr size_t kHead = sizeof kMagic + sizeof(Digest);
+  if (instructions.size < kHead || !begins_with_magic(instructions) ||
       std::memcmp(instructions.data + sizeof kMagic, digest_.data(), sizeof digest_) != 0) {
     throw std::runtime_error("the instructions are not this design's");
   }
-  int32_t values[kMostValues] = {};
-  std::memcpy(values, instructions.data + kValues,
-              std::min(instructions.size - kValues, sizeof values));
-  if (buffers.size() < sizes_.size()) throw std::runtime_error("a run with too few buffers");
-  std::vector<void*> starts;
-  for (size_t i = 0; i < sizes_.size(); ++i) {
-    // Past a buffer's end there is memory of somebody else, or none: the transfers would fail.
-    if (buffers[i].size < sizes_[i]) throw std::runtime_error("a buffer is too small");
-    starts.push_back(buffers[i].data);
-  }
-  char error[512] = "";
-  if (interpreter()(design_.data(), design_.size(), variable("NPU_DRIVER_KERNELS"), starts.data(),
-                    sizes_.data(), values, kPoison, error, sizeof error) != 0) {
-    throw std::runtime_error(error);
+  Reader reader{{instructions.data + kHead, instructions.size - kHead}};
+  for (size_t n = reader.number(kMostDesigns); n > 0; --n) {
+    const size_t length = reader.number(SIZE_MAX);
+    const size_t count = reader.number(kMostBuffers);
+    Reader part{reader.take(length)};
+    std::vector<size_t> numbers(count), sizes;
+    for (size_t& number : numbers) number = part.number(buffers.size());
+    if (part.number(kMostBuffers) != count) throw std::runtime_error("a run with too few buffers");
+    std::vector<void*> starts;
+    for (size_t number : numbers) {
+      sizes.push_back(part.number(SIZE_MAX));
+      // Past a buffer's end there is memory of somebody else, or none: the transfers would fail.
+      if (number >= buffers.size() || buffers[number].size < sizes.back()) {
+        throw std::runtime_error("a buffer is too small");
+      }
+      starts.push_back(buffers[number].data);
+    }
+    const Bytes design = part.take(part.number(SIZE_MAX));
+    int32_t values[kMostValues] = {};
+    std::memcpy(values, part.left.data, std::min(part.left.size, sizeof values));
+    char error[512] = "";
+    if (interpreter()(design.data, design.size, variable("NPU_DRIVER_KERNELS"), starts.data(),
+                      sizes.data(), values, kPoison, error, sizeof error) != 0) {
+      throw std::runtime_error(error);
+    }
   }
 }
 

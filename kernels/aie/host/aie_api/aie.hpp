@@ -1,17 +1,38 @@
 // The part of aie_api that our kernels use, for a host compiler: names and signatures are
 // aie_api's, the arithmetic is a model of the cores'. What is not here does not compile.
 //
-// Modelled bit for bit, as far as the cores' behaviour is published:
-//   bfloat16 * bfloat16 exact in float32; float32 sums rounded to nearest;
-//   float32 -> bfloat16 by the rounding mode, which is floor until a kernel sets another;
-//   float32 * float32 as nine products of bfloat16 limbs (the cores have no float32 multiplier);
-//   subnormal operands and results are zero;
-//   a vector load or store at an address that is not aligned for its width is an error, as is one
-//   outside the buffers that a call was given (memory.hpp).
+// Where each part of the model is from. aie_api is Xilinx/aie_api (detail/aie2, detail/aie2p),
+// Peano the intrinsics' headers of Xilinx/llvm-aie (clang/lib/Headers), "fitted" a model that
+// others published, fitted to runs on an npu2; aie2 is taken to be the same there.
 //
-// Only a contract, marked CONTRACT where it stands: the accuracy of inv and invsqrt, the order of
-// the sums in reduce_add and mmul, and how comparisons, max and min treat NaN. aie_api's tanh and
-// exp2 are left out: they are too coarse for what we promise, and aie2 has neither.
+//   bfloat16 * bfloat16          exact in float32                                      fitted
+//   accfloat + accfloat          aligned to the larger exponent, 24 bits each          fitted
+//   mac, msc                     one rounding, 3 bits more for the sum                 fitted
+//   float * float                9 products of limbs, the smallest first; NaN for      Peano
+//                                infinity; limbs rounded by the mode
+//   float -> bfloat16            by the rounding mode, floor until a kernel sets       published
+//                                another; NaN's payload UNKNOWN
+//   subnormal numbers            zero as operand and as result                         published
+//   lt, ge of float              bfloat16(a - b) against 0                             Peano
+//   max, min of float            select by these; the first where one is NaN           Peano
+//   lt, ge, max of bfloat16      an instruction; UNKNOWN with NaN, here false          Peano
+//   lt, ge, min of int16, int32  native                                                Peano
+//   abs of float                 aie2: of the bits as a whole number; aie2p: sign's    Peano
+//                                bit cleared
+//   abs of bfloat16, neg         the sign's bit cleared, turned                        Peano,
+//   aie_api reduce_add, reduce_max       halves meet until one lane is left aie_api inv, invsqrt on
+//   aie2         a guess by the bits and Newton's steps                aie_api inv, invsqrt on
+//   aie2p        a scalar instruction of UNKNOWN accuracy, a vector    Peano, aie_api
+//                                lane by lane
+//   mmul                         UNKNOWN: the order in which a sum's eight products    -
+//                                are added
+//   bit_and, bit_or, add, sub and upshift of whole numbers; cast_to, select, filter_even,
+//   filter_odd, interleave_zip, transpose, broadcast, zeros: bits are moved, nothing is rounded.
+//
+// Scalar float32 arithmetic is the compiler's own in software, IEEE 754's. A vector load or store
+// at an address that is not aligned for its width is an error, as is one outside the buffers that a
+// call was given (memory.hpp). aie_api's tanh and exp2 are left out: an npu2's tanh is off by up to
+// 0.038, its exp2 is linear between powers of two, and aie2 has neither.
 #pragma once
 
 #ifndef __AIE_ARCH__

@@ -1,4 +1,4 @@
-// add, sub, mul, mac, msc, neg and abs, lane by lane.
+// add, sub, mul, mac, msc, neg, abs and operations on bits, lane by lane.
 #pragma once
 
 #include "vector.hpp"
@@ -22,6 +22,18 @@ inline float product(float a, float b) { return multiply(a, b); }
 
 template <typename T>
 concept Float = std::same_as<T, float> || std::same_as<T, bfloat16>;
+template <typename T>
+concept Whole = std::same_as<T, int16> || std::same_as<T, int32>;
+
+template <Whole T, unsigned N, typename F>
+vector<T, N> per_word(const vector<T, N>& a, const vector<T, N>& b, F&& f) {
+  vector<T, N> v;
+  for (unsigned i = 0; i < N; ++i) {
+    v.lane[i] =
+        static_cast<T>(f(static_cast<uint32_t>(a.lane[i]), static_cast<uint32_t>(b.lane[i])));
+  }
+  return v;
+}
 
 }  // namespace host
 
@@ -38,14 +50,10 @@ template <host::Float T, unsigned N>
 vector<T, N> add(const vector<T, N>& a, const vector<T, N>& b) {
   return add(accum<accfloat, N>(a), accum<accfloat, N>(b)).template to_vector<T>();
 }
-template <unsigned N>
-vector<int32, N> add(const vector<int32, N>& a, const vector<int32, N>& b) {
-  vector<int32, N> sum;
-  for (unsigned i = 0; i < N; ++i) {
-    const uint32 wrapped = static_cast<uint32>(a.lane[i]) + static_cast<uint32>(b.lane[i]);
-    sum.lane[i] = static_cast<int32>(wrapped);
-  }
-  return sum;
+// Whole numbers wrap.
+template <host::Whole T, unsigned N>
+vector<T, N> add(const vector<T, N>& a, const vector<T, N>& b) {
+  return host::per_word(a, b, [](uint32_t x, uint32_t y) { return x + y; });
 }
 
 template <unsigned N>
@@ -57,6 +65,11 @@ vector<T, N> sub(const vector<T, N>& a, const vector<T, N>& b) {
   return sub(accum<accfloat, N>(a), accum<accfloat, N>(b)).template to_vector<T>();
 }
 
+template <host::Whole T, unsigned N>
+vector<T, N> sub(const vector<T, N>& a, const vector<T, N>& b) {
+  return host::per_word(a, b, [](uint32_t x, uint32_t y) { return x - y; });
+}
+
 template <host::Float T, unsigned N>
 accum<accfloat, N> mul(const vector<T, N>& a, const vector<T, N>& b) {
   return host::per_lane<N>([&](unsigned i) { return host::product(a.lane[i], b.lane[i]); });
@@ -66,23 +79,35 @@ accum<accfloat, N> mul(const vector<T, N>& a, T b) {
   return mul(a, broadcast<T, N>(b));
 }
 
-template <host::Float T, unsigned N>
-accum<accfloat, N> mac(const accum<accfloat, N>& c, const vector<T, N>& a, const vector<T, N>& b) {
+template <unsigned N>
+accum<accfloat, N> mac(const accum<accfloat, N>& c, const vector<bfloat16, N>& a,
+                       const vector<bfloat16, N>& b) {
+  return host::per_lane<N>([&](unsigned i) {
+    return host::multiply_add(c.lane[i], host::number(a.lane[i]), host::number(b.lane[i]));
+  });
+}
+template <unsigned N>
+accum<accfloat, N> mac(const accum<accfloat, N>& c, const vector<float, N>& a,
+                       const vector<float, N>& b) {
   return add(c, mul(a, b));
 }
 template <host::Float T, unsigned N>
 accum<accfloat, N> mac(const accum<accfloat, N>& c, const vector<T, N>& a, T b) {
   return mac(c, a, broadcast<T, N>(b));
 }
-template <host::Float T, unsigned N>
-accum<accfloat, N> msc(const accum<accfloat, N>& c, const vector<T, N>& a, const vector<T, N>& b) {
-  return sub(c, mul(a, b));
+template <unsigned N>
+accum<accfloat, N> msc(const accum<accfloat, N>& c, const vector<bfloat16, N>& a,
+                       const vector<bfloat16, N>& b) {
+  return host::per_lane<N>([&](unsigned i) {
+    return host::multiply_add(c.lane[i], -host::number(a.lane[i]), host::number(b.lane[i]));
+  });
 }
 template <host::Float T, unsigned N>
 accum<accfloat, N> mac_square(const accum<accfloat, N>& c, const vector<T, N>& a) {
   return mac(c, a, a);
 }
 
+// The sign's bit turned, whatever the rest is.
 template <unsigned N>
 vector<float, N> neg(const vector<float, N>& a) {
   vector<float, N> v;
@@ -90,27 +115,36 @@ vector<float, N> neg(const vector<float, N>& a) {
   return v;
 }
 
+// Peano's abs of bfloat16, and aie2p's of float, clear the sign's bit. aie2's of float is the
+// absolute value of the bits as a whole number: -1.0 becomes 4.0.
 template <host::Float T, unsigned N>
 vector<T, N> abs(const vector<T, N>& a) {
   vector<T, N> v;
   for (unsigned i = 0; i < N; ++i) {
-    if constexpr (std::same_as<T, float>) {
-      v.lane[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(a.lane[i]) & 0x7fffffff);
-    } else {
+    if constexpr (std::same_as<T, bfloat16>) {
       v.lane[i] = bfloat16::from_bits(a.lane[i].bits() & 0x7fff);
+    } else {
+      const uint32_t bits = std::bit_cast<uint32_t>(a.lane[i]);
+      const bool negated = __AIE_ARCH__ == 20 && bits >> 31 != 0;
+      v.lane[i] = std::bit_cast<float>(negated ? 0u - bits : bits & 0x7fffffff);
     }
   }
   return v;
 }
 
+template <host::Whole T, unsigned N>
+vector<T, N> bit_and(T a, const vector<T, N>& b) {
+  return host::per_word(broadcast<T, N>(a), b, [](uint32_t x, uint32_t y) { return x & y; });
+}
+template <host::Whole T, unsigned N>
+vector<T, N> bit_or(const vector<T, N>& a, const vector<T, N>& b) {
+  return host::per_word(a, b, [](uint32_t x, uint32_t y) { return x | y; });
+}
+
 // Shift left; a bit that leaves is lost.
-template <unsigned N>
-vector<int32, N> upshift(const vector<int32, N>& a, unsigned by) {
-  vector<int32, N> v;
-  for (unsigned i = 0; i < N; ++i) {
-    v.lane[i] = static_cast<int32>(static_cast<uint32>(a.lane[i]) << by);
-  }
-  return v;
+template <host::Whole T, unsigned N>
+vector<T, N> upshift(const vector<T, N>& a, unsigned by) {
+  return host::per_word(a, a, [by](uint32_t x, uint32_t) { return x << by; });
 }
 
 }  // namespace aie

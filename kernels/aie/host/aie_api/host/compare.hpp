@@ -1,41 +1,64 @@
-// Comparisons, max, min and select. CONTRACT: with a NaN operand the cores may answer either way.
+// Comparisons, max, min and select.
 #pragma once
 
 #include "arithmetic.hpp"
 
 namespace aie {
+namespace host {
 
-template <host::Float T, unsigned N>
+// Two bfloat16 compare natively. UNKNOWN: the answer where one is NaN; here false.
+inline bool less(bfloat16 a, bfloat16 b) { return number(a) < number(b); }
+inline bool not_less(bfloat16 a, bfloat16 b) { return number(a) >= number(b); }
+
+// Two float compare by their difference, rounded to bfloat16 by the mode, against 0: equal
+// infinities, whose difference is NaN, are neither less nor not less.
+inline bfloat16 difference(float a, float b) {
+  return bfloat16::from_bits(round(add(a, -b), mode));
+}
+inline bool less(float a, float b) { return less(difference(a, b), bfloat16(0.0f)); }
+inline bool not_less(float a, float b) { return not_less(difference(a, b), bfloat16(0.0f)); }
+
+template <Whole T>
+bool less(T a, T b) {
+  return a < b;
+}
+template <Whole T>
+bool not_less(T a, T b) {
+  return a >= b;
+}
+
+}  // namespace host
+
+template <Element T, unsigned N>
 mask<N> lt(const vector<T, N>& a, T b) {
   mask<N> m;
-  for (unsigned i = 0; i < N; ++i) m.lane[i] = host::number(a.lane[i]) < host::number(b);
+  for (unsigned i = 0; i < N; ++i) m.lane[i] = host::less(a.lane[i], b);
   return m;
 }
-template <host::Float T, unsigned N>
+template <Element T, unsigned N>
 mask<N> ge(const vector<T, N>& a, T b) {
   mask<N> m;
-  for (unsigned i = 0; i < N; ++i) m.lane[i] = host::number(a.lane[i]) >= host::number(b);
+  for (unsigned i = 0; i < N; ++i) m.lane[i] = host::not_less(a.lane[i], b);
   return m;
 }
 
-template <host::Float T, unsigned N>
+// The first where the comparison is false: so the first where either is NaN.
+template <Element T, unsigned N>
 vector<T, N> max(const vector<T, N>& a, const vector<T, N>& b) {
   vector<T, N> v;
   for (unsigned i = 0; i < N; ++i) {
-    v.lane[i] = host::number(a.lane[i]) < host::number(b.lane[i]) ? b.lane[i] : a.lane[i];
+    v.lane[i] = host::less(a.lane[i], b.lane[i]) ? b.lane[i] : a.lane[i];
   }
   return v;
 }
-template <host::Float T, unsigned N>
+template <Element T, unsigned N>
 vector<T, N> max(const vector<T, N>& a, T b) {
   return max(a, broadcast<T, N>(b));
 }
-template <host::Float T, unsigned N>
+template <Element T, unsigned N>
 vector<T, N> min(const vector<T, N>& a, T b) {
   vector<T, N> v;
-  for (unsigned i = 0; i < N; ++i) {
-    v.lane[i] = host::number(b) < host::number(a.lane[i]) ? b : a.lane[i];
-  }
+  for (unsigned i = 0; i < N; ++i) v.lane[i] = host::not_less(a.lane[i], b) ? b : a.lane[i];
   return v;
 }
 

@@ -8,7 +8,7 @@ namespace aie {
 template <unsigned M, unsigned K, unsigned N, typename A, typename B>
 class mmul;
 
-// The shape that aie2 and aie2p both have. CONTRACT: the order of the sum over K.
+// The shape that aie2 and aie2p both have. UNKNOWN: the order of the sum over K.
 template <>
 class mmul<4, 8, 8, bfloat16, bfloat16> {
  public:

@@ -1,11 +1,11 @@
-// Sums and maxima over a vector's lanes.
+// Sums and maxima over a vector's lanes: halves meet, lane by lane, until one lane is left.
 #pragma once
 
 #include "arithmetic.hpp"
+#include "compare.hpp"
 
 namespace aie {
 
-// CONTRACT: the order. Here halves are added until one lane is left.
 template <unsigned N>
 float reduce_add(const vector<float, N>& v) {
   std::array<float, N> lane = v.lane;
@@ -15,14 +15,15 @@ float reduce_add(const vector<float, N>& v) {
   return lane[0];
 }
 
-// CONTRACT: which lane wins over a NaN.
-template <host::Float T, unsigned N>
+template <Element T, unsigned N>
 T reduce_max(const vector<T, N>& v) {
-  T most = v.lane[0];
-  for (const T& lane : v.lane) {
-    if (host::number(most) < host::number(lane)) most = lane;
+  std::array<T, N> lane = v.lane;
+  for (unsigned half = N / 2; half > 0; half /= 2) {
+    for (unsigned i = 0; i < half; ++i) {
+      if (host::less(lane[i], lane[i + half])) lane[i] = lane[i + half];
+    }
   }
-  return most;
+  return lane[0];
 }
 
 }  // namespace aie

@@ -1,7 +1,9 @@
 // bfloat16, the rounding mode, and how the cores add and multiply one float32.
 #pragma once
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <stdexcept>
 
@@ -44,12 +46,41 @@ inline float widen(uint16_t bits) {
   return flush(std::bit_cast<float>(static_cast<uint32_t>(bits) << 16));
 }
 
-inline float add(float a, float b) { return flush(flush(a) + flush(b)); }
+// A biased exponent; 0 for zero, for a subnormal is zero.
+inline int exponent(float x) { return static_cast<int>(std::bit_cast<uint32_t>(x) >> 23 & 0xff); }
+
+// A number to the nearest multiple of 2^(exponent - 127 - 23 - finer), ties to even: what is left
+// of an operand that a sum shifts to its largest operand's exponent. Infinity and NaN stay.
+inline double aligned(double x, int exponent, int finer) {
+  // Added to a number in double, it leaves no bit below that place.
+  const uint64_t place = static_cast<uint64_t>(exponent - 98 - finer + 1023) << 52;
+  const double shift = std::bit_cast<double>(place | uint64_t{1} << 51);
+  return std::copysign((x + shift) - shift, x);
+}
+
+// accfloat + accfloat: both aligned to the larger exponent, 24 bits, then rounded to nearest.
+inline float add(float a, float b) {
+  a = flush(a);
+  b = flush(b);
+  const int largest = std::max(exponent(a), exponent(b));
+  return flush(static_cast<float>(aligned(a, largest, 0) + aligned(b, largest, 0)));
+}
 
 // The product of two bfloat16 values: 16 bits of mantissa, so exact.
 inline float multiply_halves(float a, float b) { return flush(a * b); }
 
-// A float32 as the sum of three bfloat16.
+// accfloat + bfloat16 * bfloat16, as one vector instruction: the exact product counts as a number
+// of the exponent that it would have if its leading bit were the higher of two, and the accumulator
+// keeps three bits more.
+inline float multiply_add(float sum, float a, float b) {
+  sum = flush(sum);
+  const int of_product = a == 0.0f || b == 0.0f ? 0 : exponent(a) + exponent(b) + 1 - 127;
+  const int largest = std::max(exponent(sum), of_product);
+  const double product = static_cast<double>(a) * static_cast<double>(b);
+  return flush(static_cast<float>(aligned(sum, largest, 3) + aligned(product, largest, 0)));
+}
+
+// A float32 as the sum of three bfloat16, rounded by the mode that is set.
 struct Limbs {
   float part[3];
 
@@ -62,17 +93,14 @@ struct Limbs {
   }
 };
 
-// Nine products of limbs, summed in float32; up to 2 ulp from the exact product. CONTRACT: the
-// order of the sum. Infinity times anything is NaN, since infinity has no three limbs.
+// float32 * float32: nine products of limbs, the smallest first. Infinity times anything is NaN,
+// since infinity has no three limbs.
 inline float multiply(float a, float b) {
+  constexpr int order[9][2] = {{2, 2}, {2, 1}, {1, 2}, {0, 2}, {1, 1},
+                               {2, 0}, {1, 0}, {0, 1}, {0, 0}};
   const Limbs x(a), y(b);
-  float sum = multiply_halves(x.part[0], y.part[0]);
-  for (int order = 1; order <= 4; ++order) {
-    for (int i = 0; i < 3; ++i) {
-      const int j = order - i;
-      if (j >= 0 && j < 3) sum = add(sum, multiply_halves(x.part[i], y.part[j]));
-    }
-  }
+  float sum = 0.0f;
+  for (const auto& [i, j] : order) sum = multiply_add(sum, x.part[i], y.part[j]);
   return sum;
 }
 
@@ -111,5 +139,5 @@ class bfloat16 {
   uint16_t bits_;
 };
 
+using int16 = int16_t;
 using int32 = int32_t;
-using uint32 = uint32_t;

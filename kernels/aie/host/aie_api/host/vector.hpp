@@ -12,7 +12,8 @@ struct accfloat {};
 namespace aie {
 
 template <typename T>
-concept Element = std::same_as<T, bfloat16> || std::same_as<T, float> || std::same_as<T, int32>;
+concept Element = std::same_as<T, bfloat16> || std::same_as<T, float> || std::same_as<T, int16> ||
+                  std::same_as<T, int32>;
 
 constexpr bool is_vector_width(size_t bits) {
   return bits >= 128 && bits <= 2048 && std::has_single_bit(bits);

@@ -1,0 +1,82 @@
+"""A checkpoint as ONNX files, with what it takes to talk to them from the folder alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from onnx_iron.dtypes import FLOAT32, as_dtype
+from onnx_iron.export import ExportReport, Progress, export
+from onnx_iron.models import gguf_text, huggingface_text
+from onnx_iron.models.checkpoint import Checkpoint
+from onnx_iron.models.decoder import Shape
+from onnx_iron.models.text import Text
+
+
+def export_checkpoint(
+    checkpoint: Checkpoint,
+    directory: str | Path,
+    *,
+    dtype: Any = "bfloat16",
+    context: int = 1024,
+    chunk: int = 64,
+    logits: str = "last",
+    dialect: str = "iron",
+    state_dtype: Any = None,
+    progress: Progress | None = None,
+) -> ExportReport:
+    """Write a model's graphs and their shared weights, its tokenizer, chat template and settings.
+
+    A decoder becomes ``prefill.onnx`` (a chunk of rows) and ``decode.onnx`` (one), an encoder
+    ``model.onnx``. States are of the weights' dtype where not said otherwise: a session keeps them
+    in place.
+
+    Args:
+        checkpoint: see :func:`onnx_iron.models.checkpoint.open_checkpoint`.
+        directory: made where it is missing.
+        dtype: float32 or bfloat16, of the weights and of every step's result.
+        context: the cache's length, or the most rows of an encoder's call.
+        chunk: the rows of a prefill call; 1 for a model of decode steps alone.
+        logits: "last" or "all" rows of a prefill chunk.
+        dialect: see :func:`onnx_iron.export`.
+        state_dtype: the states' at the boundary: float32 for ``InferenceSession.run``, which takes
+            no bfloat16 arrays; None keeps ``dtype``.
+        progress: see :func:`onnx_iron.export`.
+
+    Raises:
+        ValueError: a chunk below 1 or longer than the context, or a checkpoint whose tensors are
+            not those that its configuration asks for.
+        OSError: a file that can't be read or written.
+    """
+    weights = checkpoint.weights(as_dtype(dtype))
+    generates = checkpoint.family.generates
+    shape = Shape(context, chunk if generates else context, logits)
+    graph = checkpoint.family.build(checkpoint.config, weights, shape)
+    checkpoint.check_all_used(weights)
+    others: dict[str, bytes | None] = {gguf_text.FILE: None}
+    others |= dict.fromkeys(huggingface_text.FILES)
+    return export(
+        graph.traces(),
+        directory,
+        dialect=dialect,
+        io_dtype=FLOAT32,
+        state_dtype=state_dtype,
+        metadata={
+            **({"onnx_iron.context": str(context)} if generates else {"onnx_iron.whole": "true"}),
+            "onnx_iron.model_type": checkpoint.family.model_type,
+        },
+        files=others | dict(checkpoint.files()),
+        progress=progress,
+    )
+
+
+def text_of(folder: Path) -> Text:
+    """The tokenizer of an exported folder, and what goes with it.
+
+    Raises:
+        FileNotFoundError: the folder has none.
+        ValueError: it can't be read.
+    """
+    if (folder / gguf_text.FILE).is_file():
+        return gguf_text.unpacked(folder)
+    return huggingface_text.huggingface_text(folder)

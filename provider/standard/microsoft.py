@@ -1,0 +1,143 @@
+"""Operators that onnxruntime's optimisers and exporters make, of the domain com.microsoft."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from onnx_iron.dtypes import FLOATS, Spec
+from onnx_iron.operators.arithmetic import Add, Mul
+from onnx_iron.operators.gelu import GELU
+from onnx_iron.operators.gemm import GEMM
+from onnx_iron.operators.layer_norm import LayerNorm
+from onnx_iron.operators.rms_norm import RMSNorm
+from onnx_iron.provider.lowering import Operation
+from onnx_iron.provider.operator import Operator, standard
+from onnx_iron.provider.standard.rule import broadcast, rule
+
+DOMAIN = "com.microsoft"
+
+
+@rule("SimplifiedLayerNormalization", since=1, newest=1)  # which onnxruntime puts into ONNX's own
+@rule("SimplifiedLayerNormalization", since=1, newest=1, domain=DOMAIN)
+def simplified_layer_normalization(op: Operation) -> None:
+    spec, rank = op.spec(0), len(op.spec(0).shape)
+    op.require(op.output_count == 1, "the deviation is asked for")
+    stash = op.attribute("stash_type", 1)
+    op.require(stash == 1, f"stash_type is {stash}, the kernel computes in float32 (1)")
+    axis = op.axis(-1, rank)
+    op.require(axis == rank - 1, f"axis is {axis}, the kernel has the last one, {rank - 1}")
+    scale = op.spec(1)
+    op.require(scale == Spec(spec.shape[-1:], spec.dtype), f"scale is {scale} for {spec}")
+    norm = RMSNorm(float(op.attribute("epsilon", 1e-5)))
+    op.step(norm, [op.input(0), op.input(1)], [op.output(spec)])
+
+
+@rule("SkipSimplifiedLayerNormalization", since=1, newest=1, domain=DOMAIN)
+def skip_simplified_layer_normalization(op: Operation) -> None:
+    total, spec = _skipped(op, bias=3)
+    norm = RMSNorm(float(op.attribute("epsilon", 1e-5)))
+    op.step(norm, [total, _row(op, 2, spec)], [op.output(spec)])
+
+
+@rule("SkipLayerNormalization", since=1, newest=1, domain=DOMAIN)
+def skip_layer_normalization(op: Operation) -> None:
+    total, spec = _skipped(op, bias=4)
+    norm, weight = LayerNorm(float(op.attribute("epsilon", 1e-5))), _row(op, 2, spec)
+    if not op.has(3):
+        op.step(norm, [total, weight], [op.output(spec)])
+        return
+    normed = op.temporary(spec)
+    op.step(norm, [total, weight], [normed])
+    op.step(Add(), [normed, _row(op, 3, spec)], [op.output(spec)])
+
+
+def _skipped(op: Operation, bias: int) -> tuple[str, Spec]:
+    """Input and skip, and a bias, added up: what is normalised, and the fourth output."""
+    spec, skip = op.spec(0), op.spec(1)
+    op.require(spec.dtype in FLOATS, f"its input is {spec.dtype.name}")
+    fits = skip.dtype == spec.dtype and broadcast(op, spec.shape, skip.shape) == spec.shape
+    op.require(fits, f"skip is {skip} for {spec}")
+    asked = [index for index in (1, 2) if index < op.output_count and op.node.outputs[index]]
+    op.require(not asked, "mean and deviation are asked for")
+    kept = op.output_count > 3
+    operands = [op.input(1)]
+    if op.has(bias):
+        operands.append(_row(op, bias, spec))
+    total = op.input(0)
+    for place, operand in enumerate(operands):
+        last = place == len(operands) - 1
+        result = op.output(spec, 3) if last and kept else op.temporary(spec)
+        op.step(Add(), [total, operand], [result])
+        total = result
+    return total, spec
+
+
+def _row(op: Operation, index: int, spec: Spec) -> str:
+    """An operand with a number for each of the last axis' elements."""
+    row = op.spec(index)
+    op.require(row == Spec(spec.shape[-1:], spec.dtype), f"input {index} is {row} for {spec}")
+    return op.input(index)
+
+
+@rule("Gelu", "BiasGelu", "FastGelu", since=1, newest=1, domain=DOMAIN)
+def gelu(op: Operation) -> None:
+    kind, spec, x = op.node.op_type, op.spec(0), op.input(0)
+    if op.has(1):
+        bias = op.spec(1)
+        fits = bias.dtype == spec.dtype and broadcast(op, spec.shape, bias.shape) == spec.shape
+        op.require(fits, f"bias is {bias} for {spec}")
+        added = op.temporary(spec)
+        op.step(Add(), [x, op.input(1)], [added])
+        x = added
+    op.step(GELU("tanh" if kind == "FastGelu" else "none"), [x], [op.output(spec)])
+
+
+@rule("QuickGelu", since=1, newest=1, domain=DOMAIN)
+def quick_gelu(op: Operation) -> None:
+    spec, x = op.spec(0), op.input(0)
+    alpha = np.array(float(op.attribute("alpha", 1.702)), spec.dtype)
+    scaled, gate = op.temporary(spec), op.temporary(spec)
+    op.step(Mul(), [x, op.literal(alpha)], [scaled])
+    op.step(standard("Sigmoid", elementwise=True), [scaled], [gate])
+    op.step(Mul(), [x, gate], [op.output(spec)])
+
+
+@rule("FusedMatMul", since=1, newest=1, domain=DOMAIN)
+def fused_matmul(op: Operation) -> None:
+    batched = [n for n in ("transBatchA", "transBatchB") if op.attribute(n, 0)]
+    op.require(not batched, f"it has {' and '.join(batched)}")
+    a, left = _turned(op, 0, "transA")
+    dtype = left.dtype
+    op.require(op.spec(1).dtype == dtype in FLOATS, f"operands are {left} and {op.spec(1)}")
+    operator: Operator
+    if op.attribute("transB", 0) and len(op.spec(1).shape) == 2 and len(left.shape) == 2:
+        b, right = op.input(1), Spec(op.spec(1).shape[::-1], dtype)
+        operator = GEMM(b_col_maj=True)
+    else:
+        b, right = _turned(op, 1, "transB")
+        operator = standard("MatMul")
+    ranks = min(len(left.shape), len(right.shape))
+    op.require(ranks >= 2, f"an operand is no matrix: {left} and {right}")
+    op.require(left.shape[-1] == right.shape[-2], f"{left} and {right} do not multiply")
+    batch = broadcast(op, left.shape[:-2], right.shape[:-2])
+    spec = Spec((*batch, left.shape[-2], right.shape[-1]), dtype)
+    alpha = float(op.attribute("alpha", 1.0))
+    if alpha == 1.0:
+        op.step(operator, [a, b], [op.output(spec)])
+        return
+    product = op.temporary(spec)
+    op.step(operator, [a, b], [product])
+    op.step(Mul(), [product, op.literal(np.array(alpha, dtype))], [op.output(spec)])
+
+
+def _turned(op: Operation, index: int, flag: str) -> tuple[str, Spec]:
+    """An operand, its last two axes exchanged where the attribute says so."""
+    spec = op.spec(index)
+    rank = len(spec.shape)
+    if not op.attribute(flag, 0) or rank < 2:
+        return op.input(index), spec
+    turned = Spec((*spec.shape[:-2], spec.shape[-1], spec.shape[-2]), spec.dtype)
+    name = op.temporary(turned)
+    perm = [*range(rank - 2), rank - 1, rank - 2]
+    op.step(standard("Transpose", moves=True, perm=perm), [op.input(index)], [name])
+    return name, turned

@@ -1,0 +1,98 @@
+"""Sessions that go back, and that go on in two ways."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from checkpoints import SMALL, prompt, random_model, saved
+
+from onnx_iron import Session
+from onnx_iron.models.checkpoint import open_checkpoint
+from onnx_iron.models.exported import export_checkpoint
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    made: dict[str, Path] = {}
+
+    def make(name: str) -> Path:
+        if name not in made:
+            folder = saved(random_model(SMALL[name]), tmp_path_factory.mktemp("checkpoint"))
+            made[name] = folder / "out"
+            export_checkpoint(open_checkpoint(folder), made[name], context=128, chunk=16)
+        return made[name]
+
+    return make
+
+
+def continued(session: Session, token: int, count: int = 6) -> list[int]:
+    tokens = [token]
+    while len(tokens) < count:
+        given = np.array(tokens[-1:], np.int32)
+        tokens.append(int(session.decode(input_ids=given)["logits"].argmax()))
+    return tokens
+
+
+@pytest.mark.parametrize("provider", ["iron", "stock"])
+@pytest.mark.parametrize("rows", [1, 5, 30])
+def test_rows_that_were_taken_back_leave_no_trace(rows: int, provider: str, exported: Any) -> None:
+    ids, others = prompt(40), prompt(rows, seed=9)
+    fresh = Session(exported("llama"), provider=provider)
+    fresh.prefill(input_ids=ids)
+    expected = continued(fresh, 3)
+    session = Session(exported("llama"), provider=provider)
+    session.prefill(input_ids=np.concatenate([ids, others]))
+    session.rewind(rows)
+    assert session.position == 40
+    assert continued(session, 3) == expected
+
+
+def test_a_convolution_can_not_go_back_and_says_so(exported: Any) -> None:
+    session = Session(exported("lfm2"))
+    session.prefill(input_ids=prompt(10))
+    with pytest.raises(ValueError, match=r"'layers.0.operator.conv' keeps no entry for each posi"):
+        session.rewind(1)
+    assert session.position == 10
+    session.rewind(0)
+
+
+@pytest.mark.parametrize("rows", [-1, 11])
+def test_more_rows_than_were_run_can_not_be_taken_back(rows: int, exported: Any) -> None:
+    session = Session(exported("llama"))
+    session.prefill(input_ids=prompt(10))
+    with pytest.raises(ValueError, match=rf"rows is {rows}, expected 0..10"):
+        session.rewind(rows)
+
+
+@pytest.mark.parametrize("name", ["llama", "lfm2"])
+@pytest.mark.parametrize("provider", ["iron", "stock"])
+def test_a_fork_goes_on_by_itself(name: str, provider: str, exported: Any) -> None:
+    first = Session(exported(name), provider=provider)
+    first.prefill(input_ids=prompt(20))
+    second = first.fork()
+    assert second.position == 20
+    expected = {}
+    for token in (3, 4):
+        alone = Session(exported(name), provider=provider)
+        alone.prefill(input_ids=prompt(20))
+        expected[token] = continued(alone, token, 20)
+    found: dict[int, list[int]] = {}
+    threads = [
+        threading.Thread(target=lambda s=s, t=t: found.update({t: continued(s, t, 20)}))
+        for s, t in ((first, 3), (second, 4))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert found == expected
+
+
+def test_forks_share_the_weights(exported: Any) -> None:
+    session = Session(exported("llama"))
+    other = session.fork()
+    assert session._models["decode"].session is other._models["decode"].session

@@ -1,0 +1,240 @@
+"""Operators that other exporters and onnxruntime's optimisers put into models."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper
+from provider_models import BF16, DTYPES, iron, rand, spec, stock
+
+import onnx_iron
+
+MICROSOFT = "com.microsoft"
+Array = Any
+
+
+@dataclass(frozen=True)
+class Other:
+    """A node: its inputs in order (None where omitted), its outputs, its attributes."""
+
+    op: str
+    inputs: tuple[Array | None, ...]
+    outputs: tuple[str, ...] = ("y",)
+    attributes: dict[str, Any] = field(default_factory=dict)
+    domain: str = MICROSOFT
+
+    def __str__(self) -> str:
+        shapes = " ".join("-" if x is None else "x".join(map(str, x.shape)) for x in self.inputs)
+        return f"{self.domain or 'onnx'} {self.op} {shapes} {self.attributes}"
+
+    def given(self, dtype: Any) -> dict[str, Array]:
+        return {
+            f"x{i}": x.astype(dtype) if x.dtype == np.float32 else x
+            for i, x in enumerate(self.inputs)
+            if x is not None
+        }
+
+    def model(self, dtype: Any) -> bytes:
+        given = self.given(dtype)
+        names = [f"x{i}" if x is not None else "" for i, x in enumerate(self.inputs)]
+        node = helper.make_node(
+            self.op, names, self.outputs, name="n", domain=self.domain, **self.attributes
+        )
+        graph = helper.make_graph(
+            [node],
+            "graph",
+            [spec(name, array.shape, array.dtype) for name, array in given.items()],
+            [
+                helper.make_tensor_value_info(name, DTYPES[np.dtype(dtype)], None)
+                for name in self.outputs
+                if name
+            ],
+        )
+        opsets = [helper.make_opsetid("", 23), helper.make_opsetid(MICROSOFT, 1)]
+        made = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+        result: bytes = made.SerializeToString()
+        return result
+
+
+def tables(entries: int, half: int) -> tuple[Array, Array]:
+    """Cosines and sines of angles, a row a position."""
+    angles = np.outer(np.arange(entries), 10000.0 ** (-np.arange(half) / half))
+    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+
+def ids(*rows: list[int]) -> Array:
+    return np.array(rows, np.int64)
+
+
+COS, SIN = tables(16, 4)
+SKIPPED = ("y", "", "", "sum")
+CASES = [
+    Other("SimplifiedLayerNormalization", (rand(3, 8), rand(8, seed=1)), domain=""),
+    Other(
+        "SimplifiedLayerNormalization",
+        (rand(2, 3, 8), rand(8, seed=1)),
+        attributes={"epsilon": 1e-2, "axis": 2},
+        domain="",
+    ),
+    *(
+        Other(op, (rand(2, 3, 8), rand(*skip, seed=1), rand(8, seed=2)), outputs)
+        for op in ("SkipSimplifiedLayerNormalization", "SkipLayerNormalization")
+        for skip in ((2, 3, 8), (1, 3, 8), (3, 8))
+        for outputs in (("y",), SKIPPED)
+    ),
+    Other(
+        "SkipSimplifiedLayerNormalization",
+        (rand(2, 3, 8), rand(2, 3, 8, seed=1), rand(8, seed=2), rand(8, seed=3)),
+        SKIPPED,
+        {"epsilon": 1e-3},
+    ),
+    Other(
+        "SkipLayerNormalization",
+        (*(rand(2, 3, 8, seed=i) for i in range(2)), *(rand(8, seed=i) for i in range(2, 5))),
+        SKIPPED,
+    ),
+    Other(
+        "SkipLayerNormalization",
+        (*(rand(2, 3, 8, seed=i) for i in range(2)), rand(8, seed=2), None, rand(8, seed=4)),
+    ),
+    Other("BiasGelu", (rand(3, 8), rand(8, seed=1))),
+    Other("Gelu", (rand(3, 8),)),
+    Other("FastGelu", (rand(3, 8),)),
+    Other("FastGelu", (rand(3, 8), rand(8, seed=1))),
+    Other("QuickGelu", (rand(3, 8),)),
+    Other("QuickGelu", (rand(3, 8),), attributes={"alpha": 1.0}),
+    *(
+        Other(
+            "FusedMatMul",
+            (
+                rand(*((6, 5) if a else (5, 6))),
+                rand(*((7, 6) if b else (6, 7)), seed=1),
+            ),
+            attributes={"transA": a, "transB": b, "alpha": alpha},
+        )
+        for a in (0, 1)
+        for b in (0, 1)
+        for alpha in (1.0, 0.25)
+    ),
+    Other("FusedMatMul", (rand(2, 3, 5, 6), rand(3, 7, 6, seed=1)), attributes={"transB": 1}),
+    Other("FusedMatMul", (rand(2, 5, 6), rand(7, 6, seed=1)), attributes={"transB": 1}),
+    *(
+        Other(
+            "RotaryEmbedding",
+            (rand(2, 3, 5, 8), ids([0, 1, 2, 3, 4], [7, 9, 1, 0, 15]), COS, SIN),
+            attributes={"interleaved": interleaved},
+        )
+        for interleaved in (0, 1)
+    ),
+    Other("RotaryEmbedding", (rand(2, 5, 24), ids([3]).reshape(1), COS, SIN)),
+    Other("RotaryEmbedding", (rand(1, 1, 24), ids([3]), COS, SIN)),
+    Other(
+        "RotaryEmbedding",
+        (rand(2, 3, 5, 20), ids([0, 1, 2, 3, 4], [7, 9, 1, 0, 15]), COS, SIN),
+        attributes={"rotary_embedding_dim": 8, "num_heads": 3},
+    ),
+    *(
+        Other(
+            "RotaryEmbedding",
+            (rand(2, 3, 5, 8), COS, SIN, ids([0, 1, 2, 3, 4], [7, 9, 1, 0, 15])),
+            attributes={"interleaved": interleaved},
+            domain="",
+        )
+        for interleaved in (0, 1)
+    ),
+    Other(
+        "RotaryEmbedding",
+        (rand(2, 5, 24), *(rand(2, 5, 4, seed=i) for i in (1, 2))),
+        attributes={"num_heads": 3},
+        domain="",
+    ),
+    Other(
+        "RotaryEmbedding",
+        (rand(2, 3, 5, 20), COS, SIN, ids([0, 1, 2, 3, 4], [7, 9, 1, 0, 15])),
+        attributes={"rotary_embedding_dim": 8},
+        domain="",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_an_operator_of_others_gives_what_onnxruntime_gives(case: Other) -> None:
+    serialized, given = case.model(np.float32), case.given(np.float32)
+    session = iron(serialized)
+    assert onnx_iron.placement(session).complete
+    for ours, theirs in zip(
+        session.run(None, given), stock(serialized).run(None, given), strict=True
+    ):
+        assert ours.shape == theirs.shape
+        # Sums of a few numbers in another order; FastGelu's tanh is another polynomial there.
+        np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-6)
+
+
+def run_bfloat16(session: ort.InferenceSession, given: dict[str, Array]) -> list[Array]:
+    values = {
+        name: ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, TensorProto.BFLOAT16)
+        if array.dtype == BF16
+        else ort.OrtValue.ortvalue_from_numpy(array)
+        for name, array in given.items()
+    }
+    return [
+        np.frombuffer(
+            ctypes.string_at(made.data_ptr(), int(np.prod(made.shape())) * 2), BF16
+        ).reshape(made.shape())
+        for made in session.run_with_ort_values(None, values)
+    ]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_in_bfloat16_it_is_its_float32_rounded(case: Other) -> None:
+    given = case.given(BF16)
+    session = iron(case.model(BF16))
+    assert onnx_iron.placement(session).complete
+    wide = {n: a.astype(np.float32) if a.dtype == BF16 else a for n, a in given.items()}
+    expected = stock(case.model(np.float32)).run(None, wide)
+    for ours, theirs in zip(run_bfloat16(session, given), expected, strict=True):
+        # What is added before is rounded first, and the result once more.
+        np.testing.assert_allclose(ours.astype(np.float32), theirs, rtol=2**-6, atol=2**-6)
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        (
+            Other(
+                "SkipLayerNormalization",
+                (rand(2, 3, 8), rand(2, 3, 8), rand(8)),
+                ("y", "mean"),
+            ),
+            "mean and deviation are asked for",
+        ),
+        (
+            Other(
+                "FusedMatMul",
+                (rand(5, 3, 6), rand(3, 6, 7)),
+                attributes={"transBatchA": 1},
+            ),
+            "it has transBatchA",
+        ),
+    ],
+)
+def test_what_the_kernels_have_not_is_left_to_onnxruntime(case: Other, reason: str) -> None:
+    session = iron(case.model(np.float32))
+    (row,) = onnx_iron.placement(session).rows
+    assert row.reason == reason
+
+
+@pytest.mark.parametrize("domain", ["", MICROSOFT])
+@pytest.mark.parametrize("position", [-1, 16])
+def test_a_position_past_the_tables_is_an_error(domain: str, position: int) -> None:
+    places = ids([0, 1, position])
+    x = rand(1, 2, 3, 8)
+    inputs = (x, COS, SIN, places) if domain == "" else (x, places, COS, SIN)
+    case = Other("RotaryEmbedding", inputs, domain=domain)
+    with pytest.raises(Exception, match=rf"position 2 is {position}, expected 0..15"):
+        iron(case.model(np.float32)).run(None, case.given(np.float32))
