@@ -248,11 +248,6 @@ def test_a_bound_past_the_chunk_is_an_error_at_the_call() -> None:
 @pytest.mark.parametrize(
     ("shape", "options", "message"),
     [
-        (
-            (4, 6),
-            {},
-            r"causal_conv1d\(\): x has 4 rows; bound them per call, x\[:n\], for a prompt",
-        ),
         ((6,), {}, r"causal_conv1d\(\): x \(6,\) is not \(rows, channels\)"),
         ((2, 2, 6), {}, r"causal_conv1d\(\): x \(2, 2, 6\) is not \(rows, channels\)"),
         ((1, 5), {}, r"CausalConv1d.taps is \(3, 6\); x is \(1, 5\), so it must be \(K, 5\)"),

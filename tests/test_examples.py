@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import pkgutil
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from networks import Network, random
 from onnx_iron import functional as F
 from onnx_iron.graph import conv_state
 
-MODULES = ["onnx_iron.functional", "onnx_iron.graph.graph", "onnx_iron.graph.conv_state"]
+TOPICS = {module.name for module in pkgutil.iter_modules(F.__path__)} - {"operand"}
+MODULES = [f"{F.__name__}.{topic}" for topic in sorted(TOPICS)]
+MODULES += ["onnx_iron.graph.graph", "onnx_iron.graph.conv_state"]
 
 
 @pytest.mark.parametrize("name", MODULES)

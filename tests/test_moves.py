@@ -100,8 +100,3 @@ def test_a_number_outside_of_an_integer_s_range_is_refused() -> None:
 
     with pytest.raises(ValueError, match="2147483648 is no int32; it is out of that dtype's range"):
         Network(fill, kept=state((2,), INT32)).trace(x=((2,), INT32))
-
-
-def test_integers_are_moved_and_not_computed_with() -> None:
-    with pytest.raises(TypeError, match=r"Add.a is int32; it must be float32 or bfloat16"):
-        Network(lambda self, x: x + 1).trace(x=((2,), INT32))

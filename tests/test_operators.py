@@ -15,7 +15,7 @@ from onnx import helper
 from onnx.inliner import inline_local_functions
 from onnx.reference import ReferenceEvaluator
 
-from onnx_iron.dtypes import BFLOAT16, FLOAT32, FLOATS, INT32, INT64, Array, onnx_type
+from onnx_iron.dtypes import BFLOAT16, BOOL, FLOAT32, FLOATS, INT32, INT64, Array, onnx_type
 from onnx_iron.export import register_schemas
 from onnx_iron.graph import Trace
 from onnx_iron.operators import DOMAIN, OPERATORS, VERSION, Case, Kind, Op
@@ -39,7 +39,10 @@ def check(op: Op, result: Array, expected: Array, *, by_body: bool = True) -> No
     """Hold a runtime's result to the reference's, as exactly as the operator is defined; a
     standard operator made for the purpose may use fused multiply-adds.
     """
-    if by_body and (op.name in EXACT or getattr(op, "activation", "") == "none"):
+    if expected.dtype not in FLOATS:
+        assert result.dtype == expected.dtype
+        np.testing.assert_array_equal(result, expected)
+    elif by_body and (op.name in EXACT or getattr(op, "activation", "") == "none"):
         assert_close(result, expected, ulp=0, reason=f"{op.name} is defined to the bit")
     elif result.dtype == BFLOAT16:
         assert_close(
@@ -72,6 +75,8 @@ def operands(
             made[declared.name] = np.random.default_rng(seed).integers(
                 0, case.shapes["weight"][0], shape, INT32
             )
+        elif declared.kind is Kind.BOOL:
+            made[declared.name] = random(*shape, seed=seed) > 0
         elif declared.kind is Kind.T_OR_FLOAT32 and wide_angles:
             made[declared.name] = random(*shape, seed=seed)
         else:
@@ -126,7 +131,7 @@ def test_stock_onnxruntime_agrees_with_the_reference(
         assert [node.op_type for node in model.model.graph.node if node.domain] == [op.name]
     results = model(**float32_feeds(arrays, case)).values()
     for result, wanted in zip(results, expected, strict=True):
-        check(made, result.astype(dtype), wanted, by_body=dialect == "iron")
+        check(made, result.astype(wanted.dtype), wanted, by_body=dialect == "iron")
 
 
 @every_case
@@ -142,7 +147,7 @@ def test_onnx_s_reference_evaluator_agrees_with_the_reference(
     names = {i.name for i in model.graph.input}
     results = ReferenceEvaluator(model).run(None, {n: x for n, x in feeds.items() if n in names})
     for result, wanted in zip(results, expected, strict=True):
-        check(made, np.asarray(result).astype(dtype), wanted)
+        check(made, np.asarray(result).astype(wanted.dtype), wanted)
 
 
 def one_node(op: Op, specs: dict[str, tuple[tuple[int, ...], Any]]) -> onnx.ModelProto:
@@ -311,7 +316,9 @@ def test_shapes_that_do_not_fit_are_refused_by_the_operator_and_by_onnx(
     name: str, attributes: dict[str, Any], shapes: dict[str, tuple[int, ...]], message: str
 ) -> None:
     op = OPERATORS[name].from_attributes(attributes)
-    kinds = {d.name: INT32 if d.kind in (Kind.INDEX, Kind.SCALAR) else FLOAT32 for d in op.inputs}
+    integers = (Kind.INDEX, Kind.SCALAR)
+    kinds = {d.name: INT32 if d.kind in integers else FLOAT32 for d in op.inputs}
+    kinds |= {d.name: BOOL for d in op.inputs if d.kind is Kind.BOOL}
     specs = {n: (s, kinds[n]) for n, s in shapes.items()}
     specs |= {d.name: ((), INT32) for d in op.inputs if d.kind is Kind.SCALAR}
     with pytest.raises(ValueError, match=message):
@@ -326,7 +333,7 @@ def test_dtypes_that_do_not_fit_are_refused() -> None:
     row = (2, 4)
     with pytest.raises(TypeError, match=r"Add.b is bfloat16, the other operands are float32"):
         add.infer([(row, FLOAT32), (row, BFLOAT16)])
-    with pytest.raises(TypeError, match=r"Add.a is int32; it must be float32 or bfloat16"):
+    with pytest.raises(TypeError, match=r"Add.b is float32, the other operands are int32"):
         add.infer([(row, INT32), (row, FLOAT32)])
     with pytest.raises(TypeError, match=r"RoPE.angles is bfloat16; it must be float32"):
         rope.infer([(row, FLOAT32), (row, BFLOAT16)])

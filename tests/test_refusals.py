@@ -20,23 +20,9 @@ Copy, GEMV, GEMM = (OPERATORS[name] for name in ("Copy", "GEMV", "GEMM"))
 
 
 REFUSED: list[tuple[Callable[[Any, Handle, Value], Any], type[Exception], str]] = [
-    (lambda g, x, n: x[0][0], TypeError, "is a slice of a slice: index the whole tensor once, or"),
-    (lambda g, x, n: x.transpose().reshape(32), TypeError, "is a view, which can't be reshaped"),
-    (lambda g, x, n: x[:, 1] + 1, TypeError, r"Add: x\[...\] is a view \(strided, transposed or"),
-    (lambda g, x, n: F.silu(x.transpose()), TypeError, "which only a copy takes; copy.. it first"),
-    (lambda g, x, n: F.linear(x[n], g.w, precision="high"), TypeError, r"GEMV: x\[...\] is a view"),
-    (lambda g, x, n: F.rope(x, g.kept.transpose()), TypeError, "RoPE: kept.transpose is a view"),
     # returns
-    (lambda g, x, n: x, TypeError, "body returns the input x as output; it returns whole handles"),
-    (lambda g, x, n: x.reshape(32), TypeError, "returns the input x.reshape as output"),
-    (lambda g, x, n: (x + 0)[0], TypeError, r"returns the slice add\[...\] as output"),
-    (lambda g, x, n: (x + 0).transpose(), TypeError, "returns the view add.transpose as output"),
-    (lambda g, x, n: g.kept, TypeError, r"returns <State \(4, 8\) float32> as output"),
-    (lambda g, x, n: g.kept[...], TypeError, "returns the state kept as output"),
-    (lambda g, x, n: g.w, TypeError, "it returns whole handles that it computed, so copy.. an"),
     (lambda g, x, n: None, TypeError, "returns None as output"),
     (lambda g, x, n: (x + 0, 3), TypeError, "returns 3 as output_1"),
-    (lambda g, x, n: {"y": x + 0, "z": x}, TypeError, "returns the input x as z"),
     (lambda g, x, n: (), TypeError, "returns nothing; return the handles it computed"),
     (lambda g, x, n: {"x": x + 0}, ValueError, "an output named 'x'; it must be a name that no"),
     (lambda g, x, n: {"n": x + 0}, ValueError, "an output named 'n'"),
@@ -63,7 +49,11 @@ REFUSED: list[tuple[Callable[[Any, Handle, Value], Any], type[Exception], str]] 
     (lambda g, x, n: x + g.small, TypeError, "Add.b is bfloat16, the other operands are float32"),
     (lambda g, x, n: g.small + x, TypeError, "Add.b is float32, the other operands are bfloat16"),
     (lambda g, x, n: x + np.ones(8), TypeError, "dtype float64 is none of float32, .*astype"),
-    (lambda g, x, n: x + np.ones(8, np.int32), TypeError, "Add.b is int32; it must be float32 or"),
+    (
+        lambda g, x, n: x + np.ones(8, np.int32),
+        TypeError,
+        "Add.b is int32, the other operands",
+    ),
     (lambda g, x, n: F.embedding(x, g.w), TypeError, "Embedding.ids is float32; it must be int32"),
     (lambda g, x, n: F.embedding(1.5, g.w), TypeError, "1.5 is no operand"),
     (lambda g, x, n: F.silu(2.0), TypeError, "2.0 is no operand"),
@@ -71,7 +61,7 @@ REFUSED: list[tuple[Callable[[Any, Handle, Value], Any], type[Exception], str]] 
     (lambda g, x, n: x + "1", TypeError, "unsupported operand"),
     (lambda g, x, n: x + True, TypeError, "unsupported operand"),
     (lambda g, x, n: x + np.True_, TypeError, "operand"),
-    (lambda g, x, n: x + n, TypeError, "Add: n is a per-call value, which indexes and bounds; to"),
+    (lambda g, x, n: x + n, TypeError, "Add: n is a per-call value, an integer, and the other"),
     (lambda g, x, n: x @ 2.0, TypeError, "unsupported operand"),
     (lambda g, x, n: x.reshape(n, 8), TypeError, r"n is a per-call value.*it has no int\(\)"),
     (lambda g, x, n: np.ones(8)[:n], TypeError, r"a state or a Weight \(Weight.of\(array\) makes"),
@@ -80,13 +70,6 @@ REFUSED: list[tuple[Callable[[Any, Handle, Value], Any], type[Exception], str]] 
     (lambda g, x, n: list(x), TypeError, "x is not iterable; index it with integers"),
     (lambda g, x, n: float(x), TypeError, "x has no float.*: its elements are not known yet"),
     # rows
-    (
-        lambda g, x, n: x @ g.w.transpose().copy(),
-        ValueError,
-        r"@ of \(4, 8\) and \(8, 4\): one sid",
-    ),
-    (lambda g, x, n: g.w @ x, ValueError, r"for several rows use linear\(\)"),
-    (lambda g, x, n: np.ones((2, 4), np.float32) @ x, ValueError, r"@ of \(2, 4\) and \(4, 8\)"),
     (lambda g, x, n: x[0] @ x[1], ValueError, r"@ of \(8,\) and \(8,\)"),
     # keywords
     (

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from onnx_iron.dtypes import BOOL, INT64
 from onnx_iron.operators import DOMAIN, OPERATORS, VERSION, Kind, Op
 
 _HEAD = f"""# Operators of the domain `{DOMAIN}`, version {VERSION}
@@ -42,6 +43,8 @@ _KINDS = {
     Kind.T: "kT",
     Kind.T_OR_FLOAT32: "kTOrFloat32",
     Kind.ANY: "kAny",
+    Kind.NUMBER: "kNumber",
+    Kind.BOOL: "kBool",
     Kind.INDEX: "kIndex",
     Kind.SCALAR: "kScalar",
 }
@@ -64,7 +67,8 @@ def _section(op: type[Op], root: Path) -> str:
     for declared in op.inputs:
         mark = "?" if declared.optional else ""
         lines.append(f"| input | `{declared.name}`{mark} | {declared.kind.value} |")
-    lines += [f"| output | `{name}` | T |" for name in op.outputs]
+    for name in op.outputs:
+        lines.append(f"| output | `{name}` | {op.results.get(name, 'T')} |")
     for name, (kind, default) in op.onnx_attributes().items():
         shown = "" if default is None else f", default {default!r}"
         lines.append(f"| attribute | `{name}` | {kind.__name__}{shown} |")
@@ -104,8 +108,15 @@ def _signature(op: type[Op]) -> str:
         }[kind]
         value = "{}" if default is None else value
         attributes.append(f"{{{_text(name)}, ort::{native}, {value}}}")
-    parts = [_list(inputs), _list(map(_text, op.outputs)), _list(attributes)]
+    outputs = [f"{{{_text(name)}, {_result(op, name)}}}" for name in op.outputs]
+    parts = [_list(inputs), _list(outputs), _list(attributes)]
     return f"{{{_text(op.name)},\n" + ",\n".join(parts) + "},\n"
+
+
+def _result(op: type[Op], output: str) -> str:
+    """An output's dtype in C++, where it is not the inputs'."""
+    dtype = op.results.get(output)
+    return "{}" if dtype is None else {BOOL: "DType::kBool", INT64: "DType::kInt64"}[dtype]
 
 
 def _list(items: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ namespace {
 
 class CausalConv1d : public Kernel {
  public:
-  CausalConv1d(const Node& node, bool silu)
+  CausalConv1d(const Node& node, int64_t dilation, bool silu)
       : loops_(loops().of(node.inputs[0].dtype)),
         size_(size_of(node.inputs[0].dtype)),
         biased_(node.has_input(3)),
@@ -19,7 +19,7 @@ class CausalConv1d : public Kernel {
     const Shape &x = node.inputs[0].shape, &taps = node.inputs[1].shape;
     batch_ = x.size() == 3 ? x[0] : 1;
     rows_ = x[x.size() - 2];
-    shape_ = {.channels = taps[1], .taps = taps[0], .silu = silu};
+    shape_ = {.channels = taps[1], .taps = taps[0], .dilation = dilation, .silu = silu};
   }
 
   void run(const Buffers& buffers, Threads& threads) const override {
@@ -34,7 +34,7 @@ class CausalConv1d : public Kernel {
     if (shape_.channels == 0) return;
     char* y = static_cast<char*>(buffers.outputs[0]);
     const int64_t row_bytes = shape_.channels * size_;
-    const int64_t before = shape_.taps - 1;
+    const int64_t before = kept_rows();
     // One row is divided by channels, several by rows.
     const bool by_rows = rows_ > 1;
     const int64_t parts = by_rows ? rows_ : shape_.channels;
@@ -56,9 +56,11 @@ class CausalConv1d : public Kernel {
   }
 
  private:
+  int64_t kept_rows() const { return (shape_.taps - 1) * shape_.dilation; }
+
   // The last taps - 1 rows of the old ones followed by x[:rows].
   void keep(const char* state, const char* x, int64_t rows, char* new_state) const {
-    const int64_t row_bytes = shape_.channels * size_, before = shape_.taps - 1;
+    const int64_t row_bytes = shape_.channels * size_, before = kept_rows();
     const int64_t kept = std::max<int64_t>(before - rows, 0), taken = before - kept;
     if (kept > 0) std::memmove(new_state, state + rows * row_bytes, kept * row_bytes);
     if (taken > 0) {
@@ -72,6 +74,12 @@ class CausalConv1d : public Kernel {
   ConvShape shape_;
 };
 
+int64_t dilation_of(const Node& node) {
+  const int64_t dilation = node.attributes.integer("dilation", 1);
+  require(dilation >= 1, node, "dilation is ", dilation, ", expected at least 1");
+  return dilation;
+}
+
 std::vector<Shape> causal_conv1d_shapes(const Node& node) {
   check_inputs(node, 3, 5);
   const Operand &x = node.inputs[0], &taps = node.inputs[1];
@@ -82,7 +90,10 @@ std::vector<Shape> causal_conv1d_shapes(const Node& node) {
           "taps has shape ", text_of(taps.shape), ", expected (K, ", channels,
           ") with K >= 1 (x has shape ", text_of(x.shape), ")");
   Shape kept = x.shape;
-  kept[kept.size() - 2] = taps.shape[0] - 1;
+  int64_t before = 0;
+  require(!__builtin_mul_overflow(taps.shape[0] - 1, dilation_of(node), &before), node,
+          "dilation is ", dilation_of(node), ", expected less for ", taps.shape[0], " taps");
+  kept[kept.size() - 2] = before;
   check_shape(node, "state", node.inputs[2], kept, text(" (taps has ", taps.shape[0], " rows)"));
   return {x.shape, kept};
 }
@@ -105,7 +116,7 @@ std::unique_ptr<Kernel> make_causal_conv1d(const Node& node) {
   check_same_dtype(node, "new_state", node.outputs[1], "x", x);
   check_shape(node, "new_state", node.outputs[1], expected[1], " (as state)");
   const bool silu = choice_of(node, "activation", "none", {"none", "silu"}) == "silu";
-  return std::make_unique<CausalConv1d>(node, silu);
+  return std::make_unique<CausalConv1d>(node, dilation_of(node), silu);
 }
 
 const Registration kCausalConv1d("CausalConv1d", make_causal_conv1d, causal_conv1d_shapes);

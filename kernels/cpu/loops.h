@@ -32,6 +32,7 @@ inline constexpr int64_t attention_record(int64_t width) { return padded(width) 
 struct ConvShape {
   int64_t channels;
   int64_t taps;
+  int64_t dilation;  // rows from what a tap reads to what the next does
   bool silu;
 };
 

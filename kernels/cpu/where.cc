@@ -36,15 +36,20 @@ class Where : public Kernel {
   Broadcast<3> plan_;
 };
 
+std::vector<Shape> where_shapes(const Node& node) {
+  check_inputs(node, 3, 3);
+  const Shape values = broadcast_shape(node, node.inputs[1].shape, node.inputs[2].shape);
+  return {broadcast_shape(node, node.inputs[0].shape, values)};
+}
+
 std::unique_ptr<Kernel> make_where(const Node& node) {
   check_counts(node, 3, 3);
   const Operand &condition = node.inputs[0], &a = node.inputs[1], &b = node.inputs[2];
   check_dtype(node, "condition", condition, {DType::kBool});
   check_same_dtype(node, "b", b, "a", a);
   check_same_dtype(node, "out", node.outputs[0], "a", a);
-  const Shape shape =
-      broadcast_shape(node, condition.shape, broadcast_shape(node, a.shape, b.shape));
-  check_shape(node, "out", node.outputs[0], shape, " (condition, a and b broadcast)");
+  check_shape(node, "out", node.outputs[0], where_shapes(node)[0],
+              " (condition, a and b broadcast)");
   switch (size_of(a.dtype)) {
     case 1:
       return std::make_unique<Where<uint8_t>>(node);
@@ -57,7 +62,7 @@ std::unique_ptr<Kernel> make_where(const Node& node) {
   }
 }
 
-const Registration kWhere("Where", make_where);
+const Registration kWhere("Where", make_where, where_shapes);
 
 }  // namespace
 }  // namespace onnx_iron

@@ -26,6 +26,9 @@ _TILE_ROWS = 16
 def design(request: Request) -> Design:
     """Loops: over sequences, over blocks of channels, over blocks of rows."""
     taps = request.shape("taps")[0]
+    dilation = request.op.attributes()["dilation"]
+    if dilation != 1:
+        raise RefusedError(f"dilation is {dilation}; the kernel's taps read rows that follow")
     if not 2 <= taps <= 8:
         raise RefusedError(f"{taps} taps; the kernel takes 2 to 8")
     channels = request.shape("x")[-1]

@@ -13,7 +13,7 @@ import numpy as np
 
 from onnx_iron.conformance.case import Call, Case
 from onnx_iron.conformance.values import FILLS, filled
-from onnx_iron.dtypes import FLOATS, INT32, Array, DType, Spec
+from onnx_iron.dtypes import BOOL, FLOATS, INT32, Array, DType, Spec
 from onnx_iron.graph import Graph, Trace
 from onnx_iron.operators import OPERATORS, Kind, Op
 from onnx_iron.operators import Case as Declared
@@ -21,6 +21,8 @@ from onnx_iron.operators import Case as Declared
 # One, an odd number, a chunk as kernels cut rows (32), and one more. A graph's inputs have rows;
 # that a call has none of them is a value of ``rows``.
 ROWS = (1, 7, 32, 33)
+# The dtypes of inputs that have one whatever is computed.
+_FIXED: dict[Kind, DType] = {Kind.INDEX: INT32, Kind.BOOL: BOOL}
 # Far below and above what models have, by the attribute's name. An epsilon of 0 would leave what
 # float32's range makes of the squares of small numbers.
 EXTREMES: dict[str, tuple[float, ...]] = {"epsilon": (1e-12, 1.0), "scale": (-2.0,)}
@@ -93,7 +95,7 @@ def _at_extremes(op: type[Op], declared: Declared) -> Iterator[Declared]:
 
 def _takes(op: type[Op], declared: Declared) -> bool:
     specs = [
-        Spec(declared.shapes[d.name], INT32 if d.kind is Kind.INDEX else FLOATS[0])
+        Spec(declared.shapes[d.name], _FIXED.get(d.kind, FLOATS[0]))
         if d.name in declared.shapes
         else Spec((), INT32)
         if d.name in declared.values
@@ -133,7 +135,7 @@ class OneStep(Graph):
 
 def _traced(name: str, declared: Declared, dtype: DType) -> Trace:
     op = OPERATORS[name]
-    kinds = {d.name: INT32 if d.kind is Kind.INDEX else dtype for d in op.inputs}
+    kinds = {d.name: _FIXED.get(d.kind, dtype) for d in op.inputs}
     specs = {name: (shape, kinds[name]) for name, shape in declared.shapes.items()}
     return OneStep(op, declared).trace(**specs)
 
@@ -165,5 +167,7 @@ def _operands(
         if made.kind is Kind.INDEX:
             entries = next(iter(declared.shapes.values()))[0]
             yield made.name, np.random.default_rng(seed).integers(0, entries, shape, INT32)
+        elif made.kind is Kind.BOOL:
+            yield made.name, filled(kind, seed, shape, dtype) > 0
         else:
             yield made.name, filled(kind, seed, shape, dtype)

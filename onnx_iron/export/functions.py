@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import onnx
 
+from onnx_iron.dtypes import FLOATS, Spec
 from onnx_iron.export.nodes import Nodes
 from onnx_iron.operators import DOMAIN, Op
 from onnx_iron.operators.body import Body, function
@@ -36,27 +37,33 @@ class Functions:
         op: Op,
         name: str,
         inputs: Sequence[str],
-        shapes: Sequence[tuple[int, ...] | None],
+        specs: Sequence[Spec | None],
         outputs: Sequence[str],
     ) -> Sequence[str]:
         """Add an operator, its omitted inputs named ``""``; returns the values it gives."""
         while inputs and not inputs[-1]:
             inputs = inputs[:-1]
-        shapes = shapes[: len(inputs)]
-        given = [d.name if value else None for d, value in zip(op.inputs, inputs, strict=False)]
+        specs = specs[: len(inputs)]
+        shapes = [None if spec is None else spec.shape for spec in specs]
+        declared = op.declared(len(inputs))
+        given = [d.name if value else None for d, value in zip(declared, inputs, strict=False)]
         named_shapes = {
             n: s for n, s in zip(given, shapes, strict=True) if n is not None and s is not None
         }
-        if self._standard_opset is not None:
+        # All runtimes compute with integers themselves.
+        floats = op.moves or any(spec is not None and spec.dtype in FLOATS for spec in specs)
+        if self._standard_opset is not None or not floats or not op.domain:
             by_name = {value: named_shapes[n] for n, value in zip(given, inputs, strict=True) if n}
             body = Body(
                 {**by_name, **named_shapes},
                 op.attributes(),
                 prefix=f"{name}/",
                 references=False,
-                opset=self._standard_opset,
+                opset=self._standard_opset or OPSET,
+                floats=floats,
             )
-            made = op.standard(body, *(value or None for value in inputs))
+            build = op.body if self._standard_opset is None else op.standard
+            made = build(body, *(value or None for value in inputs))
             self._nodes.nodes.extend(body.nodes)
             return made if isinstance(made, tuple) else (made,)
         overload = op.variant(shapes)
@@ -67,7 +74,7 @@ class Functions:
                 DOMAIN,
                 op.name,
                 overload,
-                [n or f"{d.name}_omitted" for n, d in zip(given, op.inputs, strict=False)],
+                [n or f"{d.name}_omitted" for n, d in zip(given, declared, strict=False)],
                 made if isinstance(made, tuple) else (made,),
                 body,
                 {**op.attributes(), **op.defaults()},

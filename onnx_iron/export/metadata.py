@@ -1,7 +1,8 @@
 """What a model's metadata says about its per-call values: written by an export, read by a session.
 
 Three entries, each JSON. An expression over per-call values is ``[constant, term, ...]``, a term
-``[factor, name]`` or ``[factor, expression, divisor]`` for a quotient rounded down.
+``[factor, name]``, ``[factor, expression, divisor]`` for a quotient rounded down, or
+``[factor, expression, "min" or "max", expression]``.
 
 - ``onnx_iron.values``: by value, the axes of inputs that are exactly so long in a call.
 - ``onnx_iron.bounds``: by input or output, ``[axis, expression]`` for each axis of which only so
@@ -20,7 +21,7 @@ from typing import Any
 from onnx_iron.graph.handle import Handle, Role
 from onnx_iron.graph.region import Region
 from onnx_iron.graph.trace import Step, Trace
-from onnx_iron.graph.value import MOST_QUOTIENTS, FloorDiv, Symbol, Value
+from onnx_iron.graph.value import MOST_QUOTIENTS, Extremum, FloorDiv, Symbol, Value
 from onnx_iron.operators.base import Kind
 
 VALUES, BOUNDS, LIMITS = "onnx_iron.values", "onnx_iron.bounds", "onnx_iron.limits"
@@ -143,12 +144,13 @@ def _limits_of(step: Step) -> Iterator[CallLimit]:
     destination = step.outputs[0]
     if destination.base.role is Role.STATE:
         yield from _places(destination, {**destination.valid, **next(step.tensors()).valid})
+    inputs = step.op.declared(len(step.inputs))
     given = {
         declared.name: operand
-        for declared, operand in zip(step.op.inputs, step.inputs, strict=True)
+        for declared, operand in zip(inputs, step.inputs, strict=True)
         if operand is not None
     }
-    kinds = {declared.name: declared.kind for declared in step.op.inputs}
+    kinds = {declared.name: declared.kind for declared in inputs}
     shapes = {name: x.shape if isinstance(x, Handle) else () for name, x in given.items()}
     integers = {name: [x] for name, x in given.items() if kinds[name] in (Kind.SCALAR, Kind.INDEX)}
     for limit in step.op.limits(shapes, integers):
@@ -213,13 +215,15 @@ def _simplified(limit: CallLimit) -> CallLimit:
 
 
 def _encode(value: Value) -> list[Any]:
-    terms: list[Any] = [
-        [factor, _encode(symbol.numerator), symbol.divisor]
-        if isinstance(symbol, FloorDiv)
-        else [factor, symbol]
-        for symbol, factor in value.terms
-    ]
-    return [value.constant, *terms]
+    return [value.constant, *([factor, *_encode_symbol(s)] for s, factor in value.terms)]
+
+
+def _encode_symbol(symbol: Symbol) -> list[Any]:
+    if isinstance(symbol, FloorDiv):
+        return [_encode(symbol.numerator), symbol.divisor]
+    if isinstance(symbol, Extremum):
+        return [_encode(symbol.left), symbol.name, _encode(symbol.right)]
+    return [symbol]
 
 
 def _encode_limit(limit: CallLimit) -> dict[str, Any]:
@@ -353,14 +357,22 @@ class _Reader:
         constant, *terms = self.entries(item) or [None]
         found: dict[Symbol, int] = {}
         for term in terms:
-            factor, symbol, *divisor = (
+            factor, symbol, *rest = (
                 self.entries(term) if len(self.entries(term)) > 1 else [None] * 2
             )
-            if isinstance(symbol, str) and not divisor:
+            if isinstance(symbol, str) and not rest:
                 found[symbol] = self.integer(factor)
                 continue
-            if len(divisor) != 1 or self.integer(divisor[0]) < 1:
-                raise self._refuse(term, "[factor, name] or [factor, expression, divisor]")
-            quotient = FloorDiv(self.value(symbol, depth + 1), self.integer(divisor[0]))
+            if len(rest) == 2 and rest[0] in ("min", "max"):
+                both = self.value(symbol, depth + 1), self.value(rest[1], depth + 1)
+                found[Extremum(rest[0], *both)] = self.integer(factor)
+                continue
+            if len(rest) != 1 or self.integer(rest[0]) < 1:
+                raise self._refuse(
+                    term,
+                    "[factor, name], [factor, expression, divisor] or [factor, expression, 'min' "
+                    "or 'max', expression]",
+                )
+            quotient = FloorDiv(self.value(symbol, depth + 1), self.integer(rest[0]))
             found[quotient] = self.integer(factor)
         return Value(found, self.integer(constant))

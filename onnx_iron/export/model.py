@@ -12,6 +12,7 @@ import onnx
 from onnx import helper
 
 from onnx_iron._version import __version__
+from onnx_iron.dtypes import INT32, Spec
 from onnx_iron.export.boundary import Boundary
 from onnx_iron.export.functions import OPSET, Functions
 from onnx_iron.export.metadata import describe
@@ -105,6 +106,7 @@ def _add_step(
         tensors.write(destination, tensors.read(first), first.shape, bounds)
         return
     if step.op.name == "Copy" and first is not None and first.role is Role.VIEW:
+        # What is made of it by standard nodes has memory of its own.
         tensors.values[Role.INTERMEDIATE, destination.name] = tensors.read(first)
         return
 
@@ -114,8 +116,12 @@ def _add_step(
         return tensors.read(given) if isinstance(given, Handle) else scalar(nodes, given)
 
     inputs = [operand(given) for given in step.inputs]
-    shapes = [
-        given.shape if isinstance(given, Handle) else None if given is None else ()
+    specs = [
+        None
+        if given is None
+        else Spec(given.shape, given.dtype)
+        if isinstance(given, Handle)
+        else Spec((), INT32)
         for given in step.inputs
     ]
     # A weight that has the step's name is a value of its own.
@@ -123,7 +129,7 @@ def _add_step(
         nodes.unique(f"{handle.name}.output" if handle.name in trace.weights else handle.name)
         for handle in step.outputs
     ]
-    made = functions.add(step.op, step.name, inputs, shapes, names)
+    made = functions.add(step.op, step.name, inputs, specs, names)
     for handle, value in zip(step.outputs, made, strict=True):
         tensors.values[Role.INTERMEDIATE, handle.name] = value
         nodes.info(value, handle.dtype, handle.shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from onnx_iron.export.nodes import Nodes
-from onnx_iron.graph.value import FloorDiv, Symbol, Value
+from onnx_iron.graph.value import Extremum, Symbol, Value
 
 
 def scalar(nodes: Nodes, value: int | Value) -> str:
@@ -29,8 +29,11 @@ def _affine(nodes: Nodes, value: Value) -> str:
 
 
 def _symbol(nodes: Nodes, symbol: Symbol) -> str:
-    if not isinstance(symbol, FloorDiv):
+    if isinstance(symbol, str):
         return symbol
+    if isinstance(symbol, Extremum):
+        both = [scalar(nodes, symbol.left), scalar(nodes, symbol.right)]
+        return nodes.node({"min": "Min", "max": "Max"}[symbol.name], both, "scalar")
     # Div truncates; without the remainder (which has the divisor's sign) it is exact.
     numerator, divisor = scalar(nodes, symbol.numerator), scalar(nodes, symbol.divisor)
     rest = nodes.node("Mod", [numerator, divisor], "scalar")

@@ -11,24 +11,31 @@ import onnx
 from onnx import AttributeProto, helper
 from onnx.defs import OpSchema, get_schema, register_schema
 
-from onnx_iron.dtypes import FLOAT32, INT32, Spec, as_dtype, onnx_type
+from onnx_iron.dtypes import BOOL, FLOAT32, INT32, Spec, as_dtype, onnx_type
 from onnx_iron.export.shapes import OpenShape, open_shapes
 from onnx_iron.operators import DOMAIN, OPERATORS, VERSION, Kind, Op
+from onnx_iron.operators.base import COMMON
 
 _TYPES = {
     Kind.T: "T",
     Kind.T_OR_FLOAT32: "A",
     Kind.ANY: "E",
+    Kind.NUMBER: "N",
+    Kind.BOOL: "tensor(bool)",
     Kind.INDEX: "I",
     Kind.SCALAR: "tensor(int32)",
 }
-_INTEGERS = (Kind.INDEX, Kind.SCALAR)
+_FIXED = {Kind.INDEX: INT32, Kind.SCALAR: INT32, Kind.BOOL: BOOL}
 _CONSTRAINTS = {
     "T": (["tensor(float)", "tensor(bfloat16)"], "The type computed with."),
     "A": (["tensor(float)", "tensor(bfloat16)"], "The type computed with, or float."),
     "E": (
         [f"tensor({name})" for name in ("float", "bfloat16", "int32", "int64", "bool")],
         "The type moved.",
+    ),
+    "N": (
+        [f"tensor({name})" for name in ("float", "bfloat16", "int32", "int64")],
+        "The type computed with.",
     ),
     "I": (["tensor(int32)", "tensor(int64)"], "Numbers of entries."),
 }
@@ -49,7 +56,7 @@ def register_schemas() -> None:
 def schema(op: type[Op]) -> OpSchema:
     """An operator's schema, with its shape inference."""
     kinds = {_TYPES[declared.kind] for declared in op.inputs}
-    result = "E" if "E" in kinds else "T"
+    result = next(kind for kind in ("E", "N", "T") if kind in kinds)
     made = OpSchema(
         op.name,
         DOMAIN,
@@ -67,7 +74,13 @@ def schema(op: type[Op]) -> OpSchema:
             )
             for declared in op.inputs
         ],
-        outputs=[OpSchema.FormalParameter(name, result) for name in op.outputs],
+        outputs=[
+            OpSchema.FormalParameter(
+                name,
+                f"tensor({op.results[name].name})" if name in op.results else result,
+            )
+            for name in op.outputs
+        ],
         type_constraints=[
             (name, types, text) for name, (types, text) in _CONSTRAINTS.items() if name in kinds
         ],
@@ -106,16 +119,15 @@ def _infer(op: type[Op], context: Any) -> None:
         dtypes = _dtypes(op, types, omitted)
         if dtypes is None:
             return
-        result = FLOAT32
+        results = [FLOAT32] * len(op.outputs)
 
         def rule(shapes: Sequence[tuple[int, ...] | None]) -> list[tuple[int, ...]]:
-            nonlocal result
             specs = [
                 None if shape is None or dtype is None else Spec(shape, dtype)
                 for shape, dtype in zip(shapes, dtypes, strict=True)
             ]
             inferred = operator.infer(specs)
-            result = inferred[0][1]
+            results[:] = [dtype for _, dtype in inferred]
             return [shape for shape, _ in inferred]
 
         shapes = [
@@ -131,7 +143,8 @@ def _infer(op: type[Op], context: Any) -> None:
         raise onnx.shape_inference.InferenceError(str(error)) from None
     for index in range(len(op.outputs)):
         shape = None if found is None else found[index]
-        context.set_output_type(index, helper.make_tensor_type_proto(onnx_type(result), shape))
+        made = helper.make_tensor_type_proto(onnx_type(results[index]), shape)
+        context.set_output_type(index, made)
 
 
 def _type(type_proto: Any) -> tuple[int, OpenShape] | None:
@@ -161,10 +174,10 @@ def _dtypes(
     """The inputs' dtypes, those unknown as the others tell; None where none tells the result's."""
     known = [kind and as_dtype(helper.tensor_dtype_to_np_dtype(kind[0])) for kind in types]
     named = list(zip(op.inputs, known, strict=False))
-    common = next((d for declared, d in named if declared.kind in (Kind.T, Kind.ANY) and d), None)
+    common = next((d for declared, d in named if declared.kind in COMMON and d), None)
     if common is None:
         return None
     return [
-        dtype or (None if left_out else INT32 if declared.kind in _INTEGERS else common)
+        dtype or (None if left_out else _FIXED.get(declared.kind, common))
         for (declared, dtype), left_out in zip(named, omitted, strict=False)
     ] + known[len(op.inputs) :]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from onnx_iron.dtypes import INT32, Spec
 from onnx_iron.export.functions import Functions
 from onnx_iron.export.nodes import Nodes
 from onnx_iron.export.scalars import scalar
@@ -15,6 +16,7 @@ from onnx_iron.graph.value import Value
 from onnx_iron.operators import OPERATORS
 
 _Shape = tuple[int, ...]
+_SCALAR = Spec((), INT32)
 
 
 class Tensors:
@@ -83,13 +85,12 @@ class Tensors:
                 lambda: self._narrow(seen, region, rows, handle),
             )
         else:
-            ends = (start, start + region.length)
+            last = start + (region.length - 1) * region.step
+            where = (start, last + 1, region.axis, *([region.step] if region.step > 1 else []))
             taken = self._nodes.once(
-                ("Slice", seen, region.axis, ends),
+                ("Slice", seen, where),
                 lambda: self._nodes.node(
-                    "Slice",
-                    [seen, *(self._nodes.shape([n]) for n in (*ends, region.axis))],
-                    f"{value}.slice",
+                    "Slice", [seen, *(self._nodes.shape([n]) for n in where)], f"{value}.slice"
                 ),
             )
         self._nodes.info(taken, handle.dtype, taken_shape)
@@ -98,9 +99,9 @@ class Tensors:
     def _narrow(self, seen: str, region: Region, rows: Value | None, handle: Handle) -> str:
         op = OPERATORS["Narrow"].from_attributes({"axis": region.axis, "length": region.length})
         inputs = [seen, scalar(self._nodes, region.start), self._optional(rows)]
-        shapes = [region.view_shape, (), () if rows is not None else None]
+        specs = [Spec(region.view_shape, handle.dtype), _SCALAR, None if rows is None else _SCALAR]
         name = self._nodes.unique(f"{handle.base.name}.narrow")
-        return self._functions.add(op, name, inputs, shapes, [name])[0]
+        return self._functions.add(op, name, inputs, specs, [name])[0]
 
     def _optional(self, rows: Value | None) -> str:
         return "" if rows is None else scalar(self._nodes, rows)
@@ -170,13 +171,28 @@ class Tensors:
     def _scatter(
         self, handle: Handle, value: str, part: str, region: Region, rows: Value | None
     ) -> str:
+        if region.step > 1:
+            return self._scatter_apart(value, part, region)
         op = OPERATORS["SliceScatter"].from_attributes({"axis": region.axis})
         inputs = [value, part, scalar(self._nodes, region.start), self._optional(rows)]
-        shapes = [region.view_shape, _part_shape(region), (), () if rows is not None else None]
+        whole, given = (
+            Spec(shape, handle.dtype) for shape in (region.view_shape, _part_shape(region))
+        )
+        specs = [whole, given, _SCALAR, None if rows is None else _SCALAR]
         name = self._nodes.unique(f"{handle.base.name}.write")
-        made = self._functions.add(op, name, inputs, shapes, [name])[0]
+        made = self._functions.add(op, name, inputs, specs, [name])[0]
         self._nodes.info(made, handle.dtype, region.view_shape)
         return made
+
+    def _scatter_apart(self, value: str, part: str, region: Region) -> str:
+        """``part`` at every few entries of ``value``: each entry is one of either."""
+        assert isinstance(region.start, int)
+        size = region.view_shape[region.axis]
+        index = np.arange(size)
+        index[region.start :: region.step][: region.length] = size + np.arange(region.length)
+        both = self._nodes.node("Concat", [value, part], f"{value}.both", axis=region.axis)
+        inputs = [both, self._nodes.constant(index)]
+        return self._nodes.node("Gather", inputs, f"{value}.write", axis=region.axis)
 
 
 def _rows(region: Region, bounds: Mapping[int, Value]) -> Value | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any, Protocol
 
@@ -10,6 +11,9 @@ class Recorder(Protocol):
     """What tensors and operators ask of a trace. It gives back handles, which are declared later
     than this.
     """
+
+    # The largest number that a per-call value may be, by its name, where that is declared.
+    most: Mapping[str, int]
 
     def lift(self, operand: Any, like: Any = None) -> Any:
         """The handle of an operand."""

@@ -36,29 +36,34 @@ class ConvState:
         yield "tail", self.tail
 
 
-def conv_state(kernel_size: int, channels: int, chunk: int = 1, dtype: Any = BFLOAT16) -> ConvState:
+def conv_state(
+    kernel_size: int, channels: int, chunk: int = 1, dtype: Any = BFLOAT16, dilation: int = 1
+) -> ConvState:
     """A ConvState that reads and writes one state.
 
     Args:
         kernel_size: K, the number of taps.
         channels: the width of the rows.
-        chunk: the most rows that a call filters.
+        chunk: the most rows that a bounded call filters.
         dtype: float32 or bfloat16, as the rows filtered.
+        dilation: the filter's; (K - 1) * dilation rows are carried.
 
     Raises:
-        ValueError: ``kernel_size``, ``channels`` or ``chunk`` below 1.
+        ValueError: ``kernel_size``, ``channels``, ``chunk`` or ``dilation`` below 1.
 
     Example:
         >>> conv_state(3, 8, chunk=4, dtype=np.float32).read
         <State (2, 8) float32>
     """
-    for name, number in (("kernel_size", kernel_size), ("channels", channels), ("chunk", chunk)):
+    given = {"kernel_size": kernel_size, "channels": channels, "chunk": chunk, "dilation": dilation}
+    for name, number in given.items():
         if number < 1:
             raise ValueError(f"conv_state(): {name} is {number}; it must be at least 1")
-    carried = state((kernel_size - 1, channels), dtype)
+    before = (kernel_size - 1) * dilation
+    carried = state((before, channels), dtype)
     return ConvState(
         read=carried,
         write=carried,
-        window=state((2, max(chunk, kernel_size - 1), channels), dtype, scratch=True),
-        tail=state((kernel_size - 1, channels), dtype, scratch=True),
+        window=state((2, max(chunk, before), channels), dtype, scratch=True),
+        tail=state((before, channels), dtype, scratch=True),
     )

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from onnx_iron.dtypes import BFLOAT16, Array, as_dtype
 from onnx_iron.graph.arrays import as_array, is_array
 from onnx_iron.graph.context import active
-from onnx_iron.graph.handle import Handle, Role
+from onnx_iron.graph.handle import Handle, Role, Tensor
+from onnx_iron.graph.kernels import by_kernel
 from onnx_iron.graph.parts import State, Weight
-from onnx_iron.graph.reference import run_reference
+from onnx_iron.graph.reference import Compute, by_reference, run_reference
 from onnx_iron.graph.trace import Trace
 from onnx_iron.graph.value import Value
+
+# The per-call value that says where the first row stands.
+POSITION = "position"
 
 
 class Graph:
@@ -28,7 +32,13 @@ class Graph:
     names. A torch tensor is detached; bfloat16 keeps its bits, float16 becomes float32.
 
     A subclass writes ``body``: its positional parameters are the inputs, its keyword-only ones the
-    per-call values.
+    per-call values. Of an input that ``bounds`` names, only so many entries are valid in a call as
+    the value says, which goes through all that is computed of them; where it is traced for one
+    entry, that one is. Calling a graph runs it on the CPU kernels as it is, without an export.
+
+    Attributes:
+        bounds: by input the per-call value that bounds its first axis, or a mapping of axes to
+            values: ``{"x": "rows"}``.
 
     Example:
         >>> class Norm(Graph):
@@ -42,14 +52,18 @@ class Graph:
         ['RMSNorm']
     """
 
+    bounds: ClassVar[Mapping[str, str | Mapping[int, str]]] = {}
+
     def body(self, *inputs: Any, **values: Any) -> Any:
         """The network: handles in, handles out (one, a tuple, or a dict by output name)."""
         raise NotImplementedError
 
-    def trace(self, **inputs: Any) -> Trace:
+    def trace(self, body: Callable[..., Any] | None = None, /, **inputs: Any) -> Trace:
         """Run the body on handles and record its steps, for one set of input shapes.
 
         Args:
+            body: another method of the graph, where it has several: an encoder's and a decoder's
+                share the weights and states so.
             inputs: for each positional parameter of the body its ``shape`` (bfloat16) or
                 ``(shape, dtype)``.
 
@@ -57,7 +71,8 @@ class Graph:
             TypeError: an input that is missing or unknown, or a body that returns something other
                 than whole handles it computed.
         """
-        names, value_names = self._parameters()
+        body = self.body if body is None else body
+        names, value_names = self._parameters(body)
         if set(inputs) != set(names):
             raise TypeError(
                 f"{type(self).__name__}.trace(): the body takes the inputs {names}; "
@@ -65,15 +80,62 @@ class Graph:
             )
         trace = Trace(_by_name(self))
         handles = [trace.input(name, *_shape_spec(name, inputs[name])) for name in names]
-        values = {name: trace.value(name) for name in value_names}
+        sizes = self._sizes({handle.name: handle.shape for handle in handles})
+        trace.most = {name: size for name, size in sizes.items() if size > 1}
+        values = {
+            name: Value({}, 1) if sizes.get(name) == 1 else trace.value(name)
+            for name in dict.fromkeys([*value_names, *sizes])
+        }
+        for axis, name, place in self._bounded(names):
+            if sizes[name] > 1:
+                before = (slice(None),) * axis
+                handles[place] = handles[place][(*before, slice(values[name]))]
         token = active.set(trace)
         try:
-            returned = self.body(*handles, **values)
+            returned = body(*handles, **{name: values[name] for name in value_names})
+            trace.outputs = _outputs(type(self).__name__, returned, trace)
         finally:
             active.reset(token)
-        trace.outputs = _outputs(type(self).__name__, returned, trace)
         trace.returned = returned
         return trace
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Run the body on the CPU kernels, each step's result kept until the end.
+
+        Inputs come by position or by name, per-call values by name. ``position`` may be left out:
+        it is the number of rows since :meth:`reset`; and so may what ``bounds`` names: all entries
+        are valid. The states are arrays that are written in place, kept for the next call
+        (:meth:`states`) and cleared by ``reset``.
+
+        Returns:
+            What the body returns, as arrays.
+
+        Raises:
+            TypeError: an input or a per-call value that is missing, unknown or of another type.
+            ValueError: a per-call value out of its range.
+            ImportError: the native library is not there.
+        """
+        names, value_names = self._parameters(self.body)
+        given = dict(zip(names, inputs, strict=False))
+        given |= {name: named.pop(name) for name in names if name in named and name not in given}
+        if len(given) != len(names) or len(inputs) > len(names):
+            raise TypeError(
+                f"{type(self).__name__}(): takes the inputs {names}; {len(inputs)} by position and "
+                f"{sorted(set(given) - set(names[: len(inputs)]))} by name were given"
+            )
+        position = self.__dict__.get("_position", 0)
+        counted = POSITION in value_names
+        if counted:
+            position = named.setdefault(POSITION, position)
+        result, rows = self._run([given[name] for name in names], named, self.states(), by_kernel)
+        if counted:
+            self.__dict__["_position"] = position + rows
+        return result
+
+    def states(self) -> dict[str, Array]:
+        """The states of the graph's calls by name: those that a call has used so far."""
+        arrays: dict[str, Array] = self.__dict__.setdefault("_states", {})
+        return arrays
 
     def reference(self, *inputs: Array, **values: int) -> Any:
         """Run the body on numpy arrays: float32 inside of each step, one rounding at its end.
@@ -92,11 +154,23 @@ class Graph:
             TypeError: an input or a per-call value that is missing, unknown or of another type.
             ValueError: a per-call value out of its range.
         """
-        names, value_names = self._parameters()
-        if len(inputs) != len(names) or set(values) != set(value_names):
+        return self._run(inputs, values, self.reference_states(), by_reference)[0]
+
+    def _run(
+        self,
+        inputs: Sequence[Any],
+        values: dict[str, int],
+        states: dict[str, Array],
+        compute: Compute,
+    ) -> tuple[Any, int]:
+        """What the body gives on arrays, and how many rows of the first input are valid."""
+        names, value_names = self._parameters(self.body)
+        bounds = {name for _, name, _ in self._bounded(names)}
+        known = {*value_names, *bounds}
+        if len(inputs) != len(names) or not known - bounds <= set(values) <= known:
             raise TypeError(
                 f"{type(self).__name__}.reference(): takes the inputs {names} and the values "
-                f"{value_names}; {len(inputs)} inputs and {sorted(values)} were given"
+                f"{sorted(known)}; {len(inputs)} inputs and {sorted(values)} were given"
             )
         given = [np.asarray(x if (array := as_array(x)) is None else array) for x in inputs]
         arrays = dict(zip(names, given, strict=True))
@@ -107,14 +181,22 @@ class Graph:
                 )
         # Traced anew: the body may read what was changed since the last call.
         trace = self.trace(**{name: (a.shape, a.dtype) for name, a in arrays.items()})
-        outputs = run_reference(
-            trace, arrays, {k: int(v) for k, v in values.items()}, self.reference_states()
-        )
+        sizes = self._sizes({name: array.shape for name, array in arrays.items()})
+        numbers = sizes | {k: int(v) for k, v in values.items()}
+        for name, size in sizes.items():
+            if not (numbers[name] == 1 if size == 1 else 0 <= numbers[name] <= size):
+                raise ValueError(
+                    f"{type(self).__name__}: {name} is {numbers[name]}, expected "
+                    f"{'1' if size == 1 else f'0..{size}'} (the input it bounds has {size} entries)"
+                )
+        outputs = run_reference(trace, arrays, numbers, states, compute)
+        first = next(iter(arrays.values()), np.empty(0))
+        rows = next(iter(numbers[name] for name in sizes), first.shape[0] if first.ndim else 1)
         if isinstance(trace.returned, Mapping):
-            return outputs
+            return outputs, rows
         if isinstance(trace.returned, tuple | list):
-            return tuple(outputs.values())
-        return outputs["output"]
+            return tuple(outputs.values()), rows
+        return outputs["output"], rows
 
     def reference_states(self) -> dict[str, Array]:
         """The states of the reference run by name: those that a call has used so far."""
@@ -122,16 +204,42 @@ class Graph:
         return arrays
 
     def reset(self) -> None:
-        """Make every state of the reference run zero."""
-        for array in self.reference_states().values():
+        """Make every state of the graph's calls and of the reference run zero."""
+        for array in (*self.states().values(), *self.reference_states().values()):
             array[...] = 0
+        self.__dict__["_position"] = 0
 
-    def _parameters(self) -> tuple[list[str], list[str]]:
-        if getattr(self.body, "__func__", None) is Graph.body:
+    def _bounded(self, names: Sequence[str]) -> Iterator[tuple[int, str, int]]:
+        """The axes that ``bounds`` names: axis, value, and the input's place."""
+        for name, given in self.bounds.items():
+            if name not in names:
+                continue  # an input of another body
+            axes = {0: given} if isinstance(given, str) else given
+            yield from ((axis, value, names.index(name)) for axis, value in axes.items())
+
+    def _sizes(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+        """How many entries the axes have that each value of ``bounds`` bounds.
+
+        Raises:
+            ValueError: they differ, or an input has no such axis.
+        """
+        sizes: dict[str, int] = {}
+        names = list(shapes)
+        for axis, value, place in self._bounded(names):
+            shape = shapes[names[place]]
+            if not 0 <= axis < len(shape) or sizes.setdefault(value, shape[axis]) != shape[axis]:
+                raise ValueError(
+                    f"{type(self).__name__}.bounds: {names[place]} is {shape}; axis {axis} has "
+                    f"{value} valid entries, of {sizes.get(value, 'as many')} that it must have"
+                )
+        return sizes
+
+    def _parameters(self, body: Callable[..., Any]) -> tuple[list[str], list[str]]:
+        if getattr(body, "__func__", None) is Graph.body:
             raise NotImplementedError(f"{type(self).__name__} has no body: write one in the class")
         names: list[str] = []
         values: list[str] = []
-        for parameter in inspect.signature(self.body).parameters.values():
+        for parameter in inspect.signature(body).parameters.values():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 raise TypeError(
                     f"{type(self).__name__}.body names its parameters one by one; "
@@ -231,11 +339,10 @@ def _outputs(graph: str, returned: Any, trace: Trace) -> dict[str, Handle]:
             )
         if isinstance(handle, Handle) and handle.whole and handle.base.role is Role.INTERMEDIATE:
             continue
-        what = f"the {handle.role.value} {handle.name}" if isinstance(handle, Handle) else handle
-        raise TypeError(
-            f"{graph}.body returns {what} as {name}; it returns whole handles that it computed, "
-            "so copy() an input, a state or a part first"
-        )
+        if not isinstance(handle, Tensor):
+            raise TypeError(f"{graph}.body returns {handle!r} as {name}; it returns handles")
+        # An input, a state or a part is no result yet: what it holds now becomes one.
+        outputs[name] = handle.copy()
     return outputs
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import Any, NoReturn
 
 import numpy as np
 
+from onnx_iron.dtypes import INDICES
+from onnx_iron.graph.arithmetic import Arithmetic
 from onnx_iron.graph.arrays import as_array
 from onnx_iron.graph.context import Recorder
-from onnx_iron.graph.refusals import Unknown, missing_method
+from onnx_iron.graph.refusals import missing_method
 from onnx_iron.graph.region import Indexed, apply_index, reshaped_bounds
 from onnx_iron.graph.value import Value
 
@@ -27,11 +29,7 @@ class Role(Enum):
     VIEW = "view"
 
 
-# numpy's functions that are steps: `array * handle` asks for them too.
-_ARITHMETIC = {np.add: "Add", np.subtract: "Sub", np.multiply: "Mul", np.divide: "Div"}
-
-
-class Tensor(Unknown):
+class Tensor(Arithmetic):
     """What handles, states and weights share: inside a body each is computed with and indexed."""
 
     shape: tuple[int, ...]
@@ -54,30 +52,94 @@ class Tensor(Unknown):
         """``reshape`` by torch's other name."""
         return self.reshape(*shape)
 
+    def size(self, dim: int | None = None) -> Any:
+        """The shape, or one dimension of it."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def numel(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    def dim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
     def reshape(self, *shape: int | tuple[int, ...]) -> Handle:
         """The same elements in another shape; one dimension may be -1.
 
-        A bound of the leading axis goes along where it still divides.
+        A bound goes along where it still divides.
 
         Raises:
-            TypeError: this is a view (``copy()`` it first).
             ValueError: another number of elements, or a bound that does not fit the new shape.
         """
         return self._handle()._reshape(shape)
 
     def transpose(self, *axes: int | tuple[int, ...]) -> Handle:
-        """A view with its axes in another order (reversed by default)."""
-        return self._handle()._transpose(axes)
+        """A view with its axes in another order (reversed by default); of more than two axes, two
+        numbers are the axes that change places, as torch's.
+        """
+        handle = self._handle()
+        if len(axes) == 2 and handle.ndim > 2 and all(hasattr(a, "__index__") for a in axes):
+            order = list(range(handle.ndim))
+            one, other = (order[a] for a in axes)  # type: ignore[index]
+            order[one], order[other] = other, one
+            axes = tuple(order)
+        return handle._transpose(axes)
+
+    def permute(self, *dims: int | tuple[int, ...]) -> Handle:
+        """A view with its axes in another order."""
+        handle = self._handle()
+        order = dims if dims and hasattr(dims[0], "__index__") else tuple(*dims)  # type: ignore[arg-type]
+        if len(order) != handle.ndim:
+            raise ValueError(f"{handle.name}.permute{order}: not an order of {handle.ndim} axes")
+        return handle._transpose(order)
+
+    def unsqueeze(self, dim: int) -> Handle:
+        """The same with an axis of one entry put in at ``dim``."""
+        handle = self._handle()
+        place = dim + handle.ndim + 1 if dim < 0 else dim
+        if not 0 <= place <= handle.ndim:
+            raise IndexError(f"{handle.name}.unsqueeze({dim}): it has {handle.ndim} axes")
+        return handle.reshape(*handle.shape[:place], 1, *handle.shape[place:])
+
+    def squeeze(self, dim: int | None = None) -> Handle:
+        """The same without the axes of one entry, or without ``dim`` if that has one."""
+        handle = self._handle()
+        if dim is not None and not -handle.ndim <= dim < handle.ndim:
+            raise IndexError(f"{handle.name}.squeeze({dim}): it has {handle.ndim} axes")
+        places = range(handle.ndim) if dim is None else [dim % handle.ndim]
+        dropped = {place for place in places if handle.shape[place] == 1}
+        kept = [n for place, n in enumerate(handle.shape) if place not in dropped]
+        return handle.reshape(*kept) if kept else handle.reshape(())
+
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Handle:
+        """The same with the axes ``start_dim`` to ``end_dim`` as one."""
+        handle = self._handle()
+        first, last = start_dim % max(handle.ndim, 1), end_dim % max(handle.ndim, 1)
+        if first > last:
+            raise ValueError(f"{handle.name}.flatten({start_dim}, {end_dim}): they are reversed")
+        return handle.reshape(*handle.shape[:first], -1, *handle.shape[last + 1 :])
+
+    def contiguous(self) -> Handle:
+        """The tensor itself: whatever needs its elements in a row gets them so."""
+        return self._handle()
 
     def copy(self) -> Handle:
-        """A step that copies this tensor, contiguous: what makes an operand of a view."""
+        """A step that copies this tensor: what it holds now, whatever a state becomes later."""
         handle = self._handle()
         copied = handle.trace.call("Copy", handle)
         assert isinstance(copied, Handle)
         return copied
 
     def __getitem__(self, index: Any) -> Handle:
-        return self._handle()._index(index)
+        """A part of it; by an int32 or int64 tensor of numbers, the entries of the first axis."""
+        handle = self._handle()
+        ids = _numbers(index, handle)
+        if ids is None:
+            return handle._index(index)
+        rows = handle.reshape(handle.shape[0], -1)
+        taken: Handle = handle.trace.call("Embedding", rows, ids)
+        return taken.reshape(*taken.shape[:-1], *handle.shape[1:])
 
     def __setitem__(self, index: Any, source: Any) -> None:
         handle = self._handle()
@@ -85,47 +147,6 @@ class Tensor(Unknown):
         # `state[a:b] += x` has written that part already, and assigns it to itself then.
         if not destination.is_part(source):
             handle.trace.write(source, destination)
-
-    def __add__(self, other: Any) -> Handle:
-        return self._arithmetic("Add", self, other)
-
-    def __radd__(self, other: Any) -> Handle:
-        return self._arithmetic("Add", other, self)
-
-    def __sub__(self, other: Any) -> Handle:
-        return self._arithmetic("Sub", self, other)
-
-    def __rsub__(self, other: Any) -> Handle:
-        return self._arithmetic("Sub", other, self)
-
-    def __mul__(self, other: Any) -> Handle:
-        return self._arithmetic("Mul", self, other)
-
-    def __rmul__(self, other: Any) -> Handle:
-        return self._arithmetic("Mul", other, self)
-
-    def __truediv__(self, other: Any) -> Handle:
-        return self._arithmetic("Div", self, other)
-
-    def __rtruediv__(self, other: Any) -> Handle:
-        return self._arithmetic("Div", other, self)
-
-    def __matmul__(self, other: Any) -> Handle:
-        return self._row_product(self, other)
-
-    def __rmatmul__(self, other: Any) -> Handle:
-        return self._row_product(other, self)
-
-    def __neg__(self) -> Handle:
-        return self * -1
-
-    def __pos__(self) -> Self:
-        return self
-
-    def __pow__(self, other: Any) -> Handle:
-        if isinstance(other, int | float) and other == 2:
-            return self * self
-        self._unknown(f"** {other!r}", "only ** 2 is a step, the product of it and itself")
 
     def __iadd__(self, other: Any) -> Any:
         return self._in_place(self + other)
@@ -154,13 +175,6 @@ class Tensor(Unknown):
             f"{handle.base.role.value} {handle.base.name}; write y = y + x"
         )
 
-    __hash__ = object.__hash__
-
-    def __eq__(self, other: object) -> NoReturn:
-        self._unknown("comparison", "`is` tells whether two names are one handle, or None")
-
-    __lt__ = __le__ = __gt__ = __ge__ = __ne__ = __eq__
-
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError(f"{self._called()} has no len(): it has no axes")
@@ -171,18 +185,8 @@ class Tensor(Unknown):
 
     __reversed__ = __iter__
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        if method == "__call__" and not options:
-            if ufunc in _ARITHMETIC:
-                return self._arithmetic(_ARITHMETIC[ufunc], *inputs)
-            if ufunc is np.matmul:
-                return self._row_product(*inputs)
-        return super().__array_ufunc__(ufunc)
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            return missing_method(self, name)
+    def __getattr__(self, name: str) -> Any:
+        return missing_method(self, name)
 
     def _called(self) -> str:
         return repr(self)
@@ -190,43 +194,6 @@ class Tensor(Unknown):
     def _unknown(self, what: str, instead: str = "") -> NoReturn:
         then = f"; {instead}" if instead else ""
         raise TypeError(f"{self._called()} has no {what}: its elements are not known yet{then}")
-
-    def _arithmetic(self, op: str, left: Any, right: Any) -> Handle:
-        for operand in (left, right):
-            if isinstance(operand, Value):
-                raise TypeError(
-                    f"{op}: {operand} is a per-call value, which indexes and bounds; to compute "
-                    "with it make it an input of the graph, an array of one element"
-                )
-        if not _is_operand(left) or not _is_operand(right):
-            return NotImplemented  # type: ignore[no-any-return]
-        result: Handle = self._handle().trace.call(op, left, right)
-        return result
-
-    def _row_product(self, left: Any, right: Any) -> Handle:
-        """``matrix @ row`` and ``row @ matrix``, a row being (n,), or (1, n) on the left."""
-        left, right = (x if isinstance(x, Tensor) else as_array(x) for x in (left, right))
-        if left is None or right is None:
-            return NotImplemented  # type: ignore[no-any-return]
-        trace, a, b = self._handle().trace, tuple(left.shape), tuple(right.shape)
-        result: Handle
-        if len(a) == 2 and len(b) == 1 and a[1] == b[0]:
-            result = trace.call("GEMV", left, right)
-            return result
-        if len(b) == 2 and a in ((b[0],), (1, b[0])):
-            row = trace.lift(left).reshape(1, b[0])
-            result = trace.call("GEMM", row, right)
-            return result.reshape(*a[:-1], b[1])
-        raise ValueError(
-            f"@ of {a} and {b}: one side is a row (n,), the other a matrix (m, n) on its left or "
-            "(n, m) on its right; for several rows use linear()"
-        )
-
-
-def _is_operand(value: Any) -> bool:
-    if isinstance(value, bool | np.bool_):
-        return False
-    return isinstance(value, Tensor | np.generic | int | float) or as_array(value) is not None
 
 
 class Handle(Tensor):
@@ -306,8 +273,6 @@ class Handle(Tensor):
         if len(shape) == 1 and not hasattr(shape[0], "__index__"):
             shape = tuple(shape[0])
         wanted = tuple(int(n) for n in shape)
-        if self.role is Role.VIEW:
-            raise TypeError(f"{self.name} is a view, which can't be reshaped; copy() it first")
         count = math.prod(self.shape)
         if wanted.count(-1) == 1:
             rest = -math.prod(wanted)
@@ -337,6 +302,8 @@ class Handle(Tensor):
         if len(axes) == 1 and not hasattr(axes[0], "__index__"):
             axes = tuple(axes[0])
         order = tuple(int(a) for a in axes) or tuple(reversed(range(self.ndim)))
+        if all(-self.ndim <= a < self.ndim for a in order):
+            order = tuple(a % self.ndim for a in order)
         if sorted(order) != list(range(self.ndim)):
             raise ValueError(f"{self.name}.transpose{order}: not an order of {self.ndim} axes")
         if order == tuple(range(self.ndim)):
@@ -357,7 +324,10 @@ class Handle(Tensor):
         )
 
     def _index(self, index: Any) -> Handle:
-        indexed = apply_index(index, self.shape, self.name)
+        items = index if isinstance(index, tuple) else (index,)
+        if any(item is None for item in items):
+            return self._with_new_axes(items)
+        indexed = apply_index(index, self.shape, self.name, self.trace.most)
         valid = dict(indexed.bounds)
         for axis, rows in self.valid.items():
             valid |= self._kept_bound(indexed, axis, rows, valid)
@@ -365,13 +335,23 @@ class Handle(Tensor):
             if valid != self.valid:
                 return self._child(f"{self.name}[:n]", self.shape, self.role, valid=valid)
             return self
-        if any(h.role in (Role.SLICE, Role.VIEW) for h in self.lineage()):
-            raise TypeError(
-                f"{self.name}[...] is a slice of a slice: index the whole tensor once, or copy() it"
-            )
         contiguous = len(indexed.regions) == 1 and indexed.regions[0].contiguous
-        role = Role.SLICE if contiguous else Role.VIEW
+        role = Role.SLICE if contiguous and self.role is not Role.VIEW else Role.VIEW
         return self._child(f"{self.name}[...]", indexed.shape, role, valid=valid, index=indexed)
+
+    def _with_new_axes(self, items: tuple[Any, ...]) -> Handle:
+        """An index in which None puts in an axis of one entry."""
+        part = self._index(tuple(item for item in items if item is not None))
+        spread = self.ndim - sum(item is not None and item is not Ellipsis for item in items)
+        shape: list[int] = []
+        rest = list(part.shape)
+        for item in items:
+            if item is None:
+                shape.append(1)
+            elif isinstance(item, slice) or item is Ellipsis:
+                count = spread if item is Ellipsis else 1
+                shape += [rest.pop(0) for _ in range(count)]
+        return part.reshape(*shape, *rest)
 
     def _kept_bound(
         self, indexed: Indexed, axis: int, rows: Value, new: Mapping[int, Value]
@@ -392,3 +372,23 @@ class Handle(Tensor):
 
     def __repr__(self) -> str:
         return f"<Handle {self.name} {self.role.value} {self.shape} {self.dtype.name}>"
+
+
+def _numbers(index: Any, handle: Handle) -> Any:
+    """The entries that an index picks by number; None for an index of another kind.
+
+    Raises:
+        TypeError: numbers that are none, such as a mask.
+    """
+    array = np.asarray(index) if isinstance(index, list) and index else as_array(index)
+    ids = index if isinstance(index, Tensor) else array
+    if ids is None:
+        return None
+    if ids.dtype not in INDICES or not handle.ndim:
+        raise TypeError(
+            f"{handle.name}[...]: {index!r} is no index; entries are picked by int32 or int64 "
+            "numbers, and a mask chooses with F.where(mask, x, other)"
+        )
+    if isinstance(ids, Tensor):
+        return ids
+    return np.where(ids < 0, ids + handle.shape[0], ids).astype(ids.dtype)

@@ -153,9 +153,10 @@ class _Run:
                 f"{handle.name}: {region.start} is {start}, expected 0..{size - needed} "
                 f"({needed} of {size} entries)"
             )
-        if start + region.length <= size:
+        last = start + (region.length - 1) * region.step
+        if last < size:
             before = (slice(None),) * region.axis
-            array = array[(*before, slice(start, start + region.length))]
+            array = array[(*before, slice(start, last + 1, region.step))]
         else:  # padding past the bound repeats the last entry
             indices = np.minimum(np.arange(start, start + region.length), size - 1)
             array = array.take(indices, axis=region.axis)

@@ -74,7 +74,10 @@ class Unknown:
     __complex__ = _refused("complex()")
     __round__ = _refused("round()")
     __floor__ = __ceil__ = __trunc__ = _refused("rounding")
-    __lt__ = __le__ = __gt__ = __ge__ = _refused("comparison")
+    __lt__: Callable[..., Any] = _refused("comparison")
+    __le__: Callable[..., Any] = __lt__
+    __gt__: Callable[..., Any] = __lt__
+    __ge__: Callable[..., Any] = __lt__
     __len__: Callable[..., Any] = _refused("len()")
     __contains__ = _refused("'in'")
     __iter__ = __reversed__ = _refused("iteration")
@@ -82,7 +85,8 @@ class Unknown:
     __abs__ = _refused("abs()", _FUNCTIONS)
     __pow__: Callable[..., Any] = _refused("**", _FUNCTIONS)
     __rpow__ = __pow__
-    __mod__ = __rmod__ = _refused("%")
+    __mod__: Callable[..., Any] = _refused("%")
+    __rmod__ = __mod__
     __divmod__ = __rdivmod__ = _refused("divmod()")
     __and__ = __rand__ = _refused("&")
     __or__ = __ror__ = _refused("|")

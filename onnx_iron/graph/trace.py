@@ -16,7 +16,7 @@ from onnx_iron.graph.handle import Handle, Role
 from onnx_iron.graph.operand import Operand, as_number
 from onnx_iron.graph.parts import State, Weight
 from onnx_iron.graph.value import Value
-from onnx_iron.operators.base import OPERATORS, Op
+from onnx_iron.operators.base import OPERATORS, STANDARD, Op
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ class Trace:
 
     def __init__(self, parts: Mapping[str, Any]) -> None:
         self.steps: list[Step] = []
+        self.most: Mapping[str, int] = {}
         self.inputs: dict[str, Handle] = {}
         self.value_names: list[str] = []
         self.weights: dict[str, Weight] = {}
@@ -181,7 +182,7 @@ class Trace:
 
     def call(self, op: str, *operands: Any, **attributes: Any) -> Any:
         """Record a step of the operator of that name."""
-        return OPERATORS[op].step(*operands, **attributes)
+        return {**OPERATORS, **STANDARD}[op].step(*operands, **attributes)
 
     def record(
         self, op: Op, operands: Sequence[Operand], tunables: Mapping[str, int]
@@ -189,12 +190,6 @@ class Trace:
         """Add a step whose operands are lifted and checked; returns its new outputs."""
         handles = [operand for operand in operands if isinstance(operand, Handle)]
         name = self._step_name(op, handles)
-        for operand in operands:
-            if isinstance(operand, Handle) and operand.role is Role.VIEW and op.name != "Copy":
-                raise TypeError(
-                    f"{op.name}: {operand.name} is a view (strided, transposed or at a per-call "
-                    "place), which only a copy takes; copy() it first"
-                )
         specs = op.infer([_spec(operand) for operand in operands])
         outputs = tuple(
             Handle(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from operator import add, floordiv, index, mul, sub
+from operator import add, floordiv, ge, gt, index, le, lt, mod, mul, sub
 from typing import Any, NoReturn, SupportsIndex, TypeAlias, TypeGuard
 
 import numpy as np
@@ -20,11 +20,20 @@ class FloorDiv:
     divisor: int
 
 
-# Quotients of quotients that an expression has at the most.
+@dataclass(frozen=True)
+class Extremum:
+    """``min(left, right)``, or ``max(left, right)``."""
+
+    name: str
+    left: Value
+    right: Value
+
+
+# Quotients and extrema inside of one another that an expression has at the most.
 MOST_QUOTIENTS = 16
 
-# What a term multiplies: a per-call value's name, or a quotient.
-Symbol: TypeAlias = str | FloorDiv
+# What a term multiplies: a per-call value's name, a quotient or an extremum.
+Symbol: TypeAlias = str | FloorDiv | Extremum
 
 
 # The operators that numpy's integers hand over.
@@ -33,14 +42,20 @@ _ARITHMETIC: dict[Any, Callable[[Any, Any], Any]] = {
     np.subtract: sub,
     np.multiply: mul,
     np.floor_divide: floordiv,
+    np.remainder: mod,
+    np.less: lt,
+    np.less_equal: le,
+    np.greater: gt,
+    np.greater_equal: ge,
 }
 
 
 class Value(Unknown):
     """An affine expression over per-call integers: ``sum(factor * symbol) + constant``.
 
-    ``+``, ``-``, ``*`` and ``//`` by integers give further expressions; sums and differences of
-    two expressions too. It is evaluated at each call, so it has no truth value and no ``int()``.
+    ``+``, ``-``, ``*``, ``//`` and ``%`` by integers give further expressions; sums, differences,
+    ``minimum``, ``maximum`` and comparisons (1 where it holds, else 0) of two expressions too. It
+    is evaluated at each call, so it has no truth value and no ``int()``.
     """
 
     __slots__ = ("constant", "terms")
@@ -82,18 +97,66 @@ class Value(Unknown):
             raise ValueError(f"({self}) // {divisor}: the divisor must be positive")
         if self.constant % divisor == 0 and all(f % divisor == 0 for _, f in self.terms):
             return Value({s: f // divisor for s, f in self.terms}, self.constant // divisor)
-        if self._depth() == MOST_QUOTIENTS:
-            raise ValueError(
-                f"a per-call value is divided {MOST_QUOTIENTS + 1} times in a row; "
-                f"{MOST_QUOTIENTS} is the most: give the body another per-call value instead"
-            )
+        self._check_depth()
         return Value({FloorDiv(self, divisor): 1})
 
+    def __mod__(self, other: int) -> Value:
+        if not _is_integer(other):
+            return NotImplemented
+        divisor = index(other)
+        return self - (self // divisor) * divisor
+
+    def minimum(self, other: int | Value) -> Value:
+        """The smaller of two."""
+        return self._extremum("min", other)
+
+    def maximum(self, other: int | Value) -> Value:
+        """The larger of two."""
+        return self._extremum("max", other)
+
+    def clamp(self, min: int | Value | None = None, max: int | Value | None = None) -> Value:
+        """``min`` where it is less, ``max`` where it is more; either may be left out."""
+        above = self if min is None else self.maximum(min)
+        return above if max is None else above.minimum(max)
+
+    def _extremum(self, name: str, other: int | Value) -> Value:
+        if not isinstance(other, Value) and not _is_integer(other):
+            raise TypeError(f"{name}({self}, {other!r}): expected an integer or a per-call value")
+        right = other if isinstance(other, Value) else Value({}, index(other))
+        difference = (self - right).fixed()
+        if difference is not None:  # one of them is always it
+            return self if (difference < 0) == (name == "min") else right
+        self._check_depth()
+        right._check_depth()
+        return Value({Extremum(name, self, right): 1})
+
+    def __gt__(self, other: int | Value) -> Value:
+        if not isinstance(other, Value) and not _is_integer(other):
+            self._unknown(f"comparison with {other!r}")
+        return (self - other).clamp(0, 1)
+
+    def __lt__(self, other: int | Value) -> Value:
+        if not isinstance(other, Value) and not _is_integer(other):
+            self._unknown(f"comparison with {other!r}")
+        return (-(self - other)).clamp(0, 1)
+
+    def __ge__(self, other: int | Value) -> Value:
+        return 1 - (self < other)
+
+    def __le__(self, other: int | Value) -> Value:
+        return 1 - (self > other)
+
+    def _check_depth(self) -> None:
+        if self._depth() == MOST_QUOTIENTS:
+            raise ValueError(
+                f"a per-call value is divided, or compared, {MOST_QUOTIENTS + 1} times in a row; "
+                f"{MOST_QUOTIENTS} is the most: give the body another per-call value instead"
+            )
+
     def _depth(self) -> int:
-        """How many quotients of quotients there are."""
-        return max(
-            (1 + s.numerator._depth() for s, _ in self.terms if isinstance(s, FloorDiv)), default=0
-        )
+        """How many quotients and extrema there are inside of one another."""
+        parts = [part for symbol, _ in self.terms for part in _parts(symbol)]
+        return max((1 + part._depth() for part in parts), default=0)
 
     def __neg__(self) -> Value:
         return self * -1
@@ -149,10 +212,10 @@ class Value(Unknown):
     def names(self) -> Iterator[str]:
         """The per-call values that it depends on."""
         for symbol, _ in self.terms:
-            if isinstance(symbol, FloorDiv):
-                yield from symbol.numerator.names()
-            else:
+            if isinstance(symbol, str):
                 yield symbol
+            for part in _parts(symbol):
+                yield from part.names()
 
     def evaluate(self, values: Mapping[str, int]) -> int:
         """The integer for one call's values."""
@@ -160,6 +223,9 @@ class Value(Unknown):
         for symbol, factor in self.terms:
             if isinstance(symbol, FloorDiv):
                 total += factor * (symbol.numerator.evaluate(values) // symbol.divisor)
+            elif isinstance(symbol, Extremum):
+                pick = min if symbol.name == "min" else max
+                total += factor * pick(part.evaluate(values) for part in _parts(symbol))
             else:
                 total += factor * values[symbol]
         return total
@@ -170,6 +236,8 @@ class Value(Unknown):
             text = (
                 f"(({symbol.numerator}) // {symbol.divisor})"
                 if isinstance(symbol, FloorDiv)
+                else f"{symbol.name}({symbol.left}, {symbol.right})"
+                if isinstance(symbol, Extremum)
                 else symbol
             )
             parts.append(text if factor == 1 else f"{factor} * {text}")
@@ -179,6 +247,13 @@ class Value(Unknown):
 
     def __repr__(self) -> str:
         return f"Value({self})"
+
+
+def _parts(symbol: Symbol) -> tuple[Value, ...]:
+    """The expressions that a symbol is made of."""
+    if isinstance(symbol, FloorDiv):
+        return (symbol.numerator,)
+    return (symbol.left, symbol.right) if isinstance(symbol, Extremum) else ()
 
 
 def _is_integer(value: object) -> TypeGuard[SupportsIndex]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from onnx_iron.dtypes import FLOAT32, FLOATS, INDICES, INT32, Array, Shape, Spec
+from onnx_iron.dtypes import BOOL, FLOAT32, FLOATS, INDICES, INT32, Array, DType, Shape, Spec
 from onnx_iron.graph.context import current_trace
 from onnx_iron.graph.handle import Handle
 from onnx_iron.graph.operand import Operand, as_number, number_dtype
@@ -16,6 +17,7 @@ from onnx_iron.graph.value import Value
 from onnx_iron.operators.attributes import Attributes
 from onnx_iron.operators.body import Body
 from onnx_iron.operators.declaration import (
+    COMMON,
     DOMAIN,
     VERSION,
     Attribute,
@@ -27,8 +29,10 @@ from onnx_iron.operators.declaration import (
 )
 
 __all__ = [
+    "COMMON",
     "DOMAIN",
     "OPERATORS",
+    "STANDARD",
     "VERSION",
     "Attribute",
     "Case",
@@ -45,6 +49,8 @@ __all__ = [
 
 # Every operator by its name; each class adds itself as it is declared.
 OPERATORS: dict[str, type[Op]] = {}
+# Those that are standard operators, none of the domain's.
+STANDARD: dict[str, type[Op]] = {}
 
 
 class Op(Attributes):
@@ -59,6 +65,13 @@ class Op(Attributes):
 
     inputs: ClassVar[tuple[In, ...]] = ()
     outputs: ClassVar[tuple[str, ...]] = ("y",)
+    # The dtypes of outputs that don't have the inputs'.
+    results: ClassVar[Mapping[str, DType]] = {}
+    # "" where it is a standard operator, which every runtime has for every dtype: it is written as
+    # that, and is none of the domain's.
+    domain: ClassVar[str] = DOMAIN
+    # The last input may be given any number of times, at least once.
+    variadic: ClassVar[bool] = False
     cases: ClassVar[tuple[Case, ...]] = ()
     # Attributes that a function body reads when it is built, not by reference when it runs.
     built_in: ClassVar[tuple[str, ...]] = ()
@@ -95,8 +108,8 @@ class Op(Attributes):
                 member.name = name
                 found.append(member)
         cls.inputs = tuple(found) or cls.inputs
-        if not cls.name.startswith("_"):
-            OPERATORS[cls.name] = cls
+        if cls.inputs and not cls.name.startswith("_"):
+            (OPERATORS if cls.domain == DOMAIN else STANDARD)[cls.name] = cls
 
     # -- what a subclass says ---------------------------------------------------------------
 
@@ -190,13 +203,12 @@ class Op(Attributes):
             TypeError: a dtype that the operator does not take.
             ValueError: a missing input, too many of them, or shapes that do not fit.
         """
-        if len(specs) > len(self.inputs):
-            raise ValueError(
-                f"{self.name} takes {len(self.inputs)} inputs at the most, not {len(specs)}"
-            )
-        padded = [*specs, *[None] * (len(self.inputs) - len(specs))]
+        inputs = self.declared(len(specs))
+        if len(specs) > len(inputs):
+            raise ValueError(f"{self.name} takes {len(inputs)} inputs at most, not {len(specs)}")
+        padded = [*specs, *[None] * (len(inputs) - len(specs))]
         dtype: np.dtype[Any] | None = None
-        for declared, spec in zip(self.inputs, padded, strict=True):
+        for declared, spec in zip(inputs, padded, strict=True):
             if spec is None:
                 if not declared.optional:
                     raise ValueError(f"{self.name}.{declared.name} is missing")
@@ -205,8 +217,23 @@ class Op(Attributes):
         shapes = self.shape(*(spec[0] if spec else None for spec in padded))
         if len(self.outputs) == 1:
             shapes = (shapes,)
-        result = FLOAT32 if dtype is None else dtype
-        return tuple(Spec(tuple(shape), result) for shape in shapes)
+        return tuple(
+            Spec(tuple(shape), self.result_dtype(name, dtype))
+            for name, shape in zip(self.outputs, shapes, strict=True)
+        )
+
+    def result_dtype(self, output: str, dtype: DType | None) -> DType:
+        """An output's dtype, where the inputs' is ``dtype``."""
+        return self.results.get(output, FLOAT32 if dtype is None else dtype)
+
+    @classmethod
+    def declared(cls, count: int) -> tuple[In, ...]:
+        """The inputs of a step that has so many."""
+        if not cls.variadic:
+            return cls.inputs
+        first, last = cls.inputs[:-1], cls.inputs[-1]
+        more = range(1, count - len(first))
+        return (*first, last, *(replace(last, name=f"{last.name}_{i}") for i in more))
 
     def _check_dtype(
         self, declared: In, spec: Spec, dtype: np.dtype[Any] | None
@@ -219,13 +246,18 @@ class Op(Attributes):
         elif declared.kind is Kind.INDEX:
             if given not in INDICES:
                 raise TypeError(f"{where} is {given.name}; it must be int32 or int64")
-        elif given not in FLOATS and declared.kind is not Kind.ANY:
+        elif declared.kind is Kind.BOOL:
+            if given != BOOL:
+                raise TypeError(f"{where} is {given.name}; it must be bool, as comparisons give")
+        elif declared.kind is Kind.NUMBER and given not in (*FLOATS, *INDICES):
+            raise TypeError(f"{where} is {given.name}; it must be {Kind.NUMBER.value}")
+        elif given not in FLOATS and declared.kind not in (Kind.ANY, Kind.NUMBER):
             raise TypeError(f"{where} is {given.name}; it must be float32 or bfloat16")
-        elif declared.kind in (Kind.T, Kind.ANY):
+        elif declared.kind in COMMON:
             if dtype is not None and given != dtype:
                 raise TypeError(
                     f"{where} is {given.name}, the other operands are {dtype.name}; "
-                    "all must have one dtype"
+                    "all must have one dtype, which to(dtype) gives"
                 )
             return given
         elif dtype is not None and given not in (dtype, FLOAT32):
@@ -250,7 +282,9 @@ class Op(Attributes):
                         f"{self.name}: {operand.name} is bounded by {rows} along its last axis, "
                         "which is summed over, padding and all"
                     )
-                placed = len(shape) - operand.ndim + axis
+                # An operator that drops the axis it sums over keeps those before it.
+                dropped = self.reduces_last_axis and len(shape) < operand.ndim
+                placed = axis if dropped else len(shape) - operand.ndim + axis
                 if shape[placed] != operand.shape[axis]:
                     raise ValueError(
                         f"{self.name}: {operand.name} is bounded by {rows} along axis {axis}, "
@@ -267,7 +301,7 @@ class Op(Attributes):
         """Names the function body for these inputs among all of this operator's bodies."""
         given = [
             declared.name
-            for declared, shape in zip(self.inputs, shapes, strict=False)
+            for declared, shape in zip(self.declared(len(shapes)), shapes, strict=False)
             if declared.optional and shape is not None
         ]
         built = [f"{name}_{self.attributes().get(name)}" for name in self.built_in]
@@ -306,12 +340,18 @@ class Op(Attributes):
         for name, value in tunables.items():
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{cls.name}: {name} is {value!r}; it must be a positive integer")
-        like = number_dtype(list(given.values()))
+        inputs = cls.declared(len(given))
+        common = [given[d.name] for d in inputs if d.name in given and d.kind is not Kind.BOOL]
+        like = number_dtype(common)
+        if like is None and any(isinstance(operand, Value) for operand in common):
+            like = INT32
         lifted: list[Operand] = []
-        for declared in cls.inputs:
+        for declared in inputs:
             operand = given.get(declared.name)
             if operand is None:
                 lifted.append(None)
+            elif declared.kind is Kind.NUMBER and isinstance(operand, Value):
+                lifted.append(operand)  # an int32 of the call
             elif declared.kind is Kind.SCALAR:
                 lifted.append(_scalar(f"{cls.name}.{declared.name}", operand))
             else:
@@ -325,9 +365,10 @@ class Op(Attributes):
     @classmethod
     def _bind(cls, operands: Sequence[Any], named: dict[str, Any]) -> dict[str, Any]:
         """Operands by input name; takes those given by name out of ``named``."""
-        if len(operands) > len(cls.inputs):
-            raise TypeError(f"{cls.name} takes {len(cls.inputs)} operands, not {len(operands)}")
-        names = [declared.name for declared in cls.inputs]
+        inputs = cls.declared(max(len(operands), len(cls.inputs)))
+        if len(operands) > len(inputs):
+            raise TypeError(f"{cls.name} takes {len(inputs)} operands, not {len(operands)}")
+        names = [declared.name for declared in inputs]
         given = dict(zip(names, operands, strict=False))
         for name in names:
             if name in named:

@@ -9,6 +9,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from onnx_iron.dtypes import DType, onnx_type
+
 
 class Body:
     """Nodes in order, each call naming its result.
@@ -19,6 +21,7 @@ class Body:
         prefix: put before every result's name.
         references: attributes are read by reference (in a function), not as constants (in a graph).
         opset: the version of the standard operators.
+        floats: the operands are floats; integers are computed with as they are.
     """
 
     def __init__(
@@ -29,8 +32,10 @@ class Body:
         prefix: str = "",
         references: bool = True,
         opset: int = 21,
+        floats: bool = True,
     ) -> None:
         self.opset = opset
+        self._floats = floats
         self.nodes: list[onnx.NodeProto] = []
         self._shapes = shapes
         self._attributes = attributes
@@ -83,11 +88,15 @@ class Body:
 
     def widen(self, name: str) -> str:
         """The operand in float32."""
-        return self.op("Cast", name, to=TensorProto.FLOAT)
+        return self.op("Cast", name, to=TensorProto.FLOAT) if self._floats else name
 
     def narrow_like(self, name: str, like: str) -> str:
         """The result rounded to another operand's dtype."""
-        return self.op("CastLike", name, like)
+        return self.op("CastLike", name, like) if self._floats else name
+
+    def cast(self, name: str, dtype: DType) -> str:
+        """A value in another dtype."""
+        return self.op("Cast", name, to=onnx_type(dtype))
 
     def scalar(self, name: str) -> str:
         """An int32 operand of one element as an int64 scalar."""

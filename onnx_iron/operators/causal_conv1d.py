@@ -31,10 +31,10 @@ from onnx_iron.operators.silu import silu, silu_body
 class CausalConv1d(Op):
     """Each channel through its own K taps, over the K - 1 rows before and the rows given.
 
-    ``y[t] = sum_k taps[k] * x[t - K + 1 + k]`` in float32, taps in ascending order, then
-    ``+ bias`` and the activation, one rounding. ``new_state`` is the last K - 1 rows of
-    ``concat(state, x[:rows])``, inputs all of them, also where rows < K - 1. Any chunking of a
-    sequence gives the same bits.
+    ``y[t] = sum_k taps[k] * x[t - (K - 1 - k) * dilation]`` in float32, taps in ascending order,
+    then ``+ bias`` and the activation, one rounding. ``new_state`` is the last (K - 1) * dilation
+    rows of ``concat(state, x[:rows])``, inputs all of them, also where rows are fewer. Any chunking
+    of a sequence gives the same bits.
     """
 
     x = In()
@@ -43,7 +43,8 @@ class CausalConv1d(Op):
     bias = In(optional=True)
     rows = In(Kind.SCALAR, optional=True)
     activation: str = "none"
-    built_in = ("activation",)
+    dilation: int = 1
+    built_in = ("activation", "dilation")
     outputs = ("y", "new_state")
     updates = (("state", "new_state"),)
     standard_opset = 27
@@ -64,6 +65,7 @@ class CausalConv1d(Op):
             {"rows": 5},
         ),
         Case({"x": (4, 8), "taps": (8, 8), "state": (7, 8)}, {}, {"rows": 0}),
+        Case({"x": (7, 8), "taps": (3, 8), "state": (6, 8)}, {"dilation": 3}, {"rows": 5}),
     )
 
     def __post_init__(self) -> None:
@@ -71,6 +73,8 @@ class CausalConv1d(Op):
             raise ValueError(
                 f"CausalConv1d.activation is {self.activation!r}; expected 'none' or 'silu'"
             )
+        if self.dilation < 1:
+            raise ValueError(f"CausalConv1d.dilation is {self.dilation}; it must be at least 1")
 
     def shape(
         self,
@@ -84,7 +88,7 @@ class CausalConv1d(Op):
             raise ValueError(f"CausalConv1d.x is {x}; it must be (T, C) or (B, T, C)")
         if len(taps) != 2 or taps[1] != x[-1] or taps[0] < 1:
             raise ValueError(f"CausalConv1d.taps is {taps}; x is {x}, so it must be (K, {x[-1]})")
-        wanted = (*x[:-2], taps[0] - 1, x[-1])
+        wanted = (*x[:-2], (taps[0] - 1) * self.dilation, x[-1])
         if state != wanted:
             raise ValueError(
                 f"CausalConv1d.state is {state}; x is {x} and taps {taps}, so it must be {wanted}"
@@ -123,12 +127,12 @@ class CausalConv1d(Op):
         wide = widen(window)
         y = wide[..., :T, :] * widen(taps[0])
         for k in range(1, K):
-            y = y + wide[..., k : k + T, :] * widen(taps[k])
+            y = y + wide[..., k * self.dilation :, :][..., :T, :] * widen(taps[k])
         if bias is not None:
             y = y + widen(bias)
         if self.activation == "silu":
             y = silu(y.astype(np.float64))
-        return narrow_like(y, x), window[..., rows : rows + K - 1, :].copy()
+        return narrow_like(y, x), window[..., rows : rows + (K - 1) * self.dilation, :].copy()
 
     def oracle(
         self,
@@ -141,13 +145,14 @@ class CausalConv1d(Op):
         from scipy.special import expit
 
         window = np.concatenate([state, x], axis=-2)
-        views = np.lib.stride_tricks.sliding_window_view(window, len(taps), axis=-2)
-        y = np.einsum("...ck,kc->...c", views, taps)
+        before = (len(taps) - 1) * self.dilation
+        views = np.lib.stride_tricks.sliding_window_view(window, before + 1, axis=-2)
+        y = np.einsum("...ck,kc->...c", views[..., :: self.dilation], taps)
         y = y if bias is None else y + bias
         if self.activation == "silu":
             y = y * expit(y)
         first = x.shape[-2] if rows is None else rows
-        return y, window[..., first : first + len(taps) - 1, :]
+        return y, window[..., first : first + before, :]
 
     def magnitude(
         self,
@@ -158,7 +163,8 @@ class CausalConv1d(Op):
         rows: int | None = None,
     ) -> tuple[Array, Array]:
         positive = None if bias is None else np.abs(bias)
-        return CausalConv1d().oracle(np.abs(x), np.abs(taps), np.abs(state), positive, rows)
+        plain = CausalConv1d(dilation=self.dilation)
+        return plain.oracle(np.abs(x), np.abs(taps), np.abs(state), positive, rows)
 
     def body(
         self,
@@ -176,7 +182,8 @@ class CausalConv1d(Op):
         wide, wide_taps = g.widen(window), g.widen(taps)
         y = ""
         for k in range(K):
-            part = g.span(wide, g.ints(k), g.op("Add", T, g.ints(k)), axis)
+            begin = g.ints(k * self.dilation)
+            part = g.span(wide, begin, g.op("Add", T, begin), axis)
             product = g.op("Mul", part, g.span(wide_taps, g.ints(k), g.ints(k + 1), 0))
             y = g.op("Add", y, product) if y else product
         if bias is not None:
@@ -184,7 +191,8 @@ class CausalConv1d(Op):
         if self.activation == "silu":
             y = silu_body(g, y)
         first = g.vector(g.scalar(rows)) if rows is not None else T
-        new_state = g.span(window, first, g.op("Add", first, g.ints(K - 1)), axis)
+        kept = g.ints((K - 1) * self.dilation)
+        new_state = g.span(window, first, g.op("Add", first, kept), axis)
         return g.narrow_like(y, x), new_state
 
     def standard(
@@ -197,7 +205,8 @@ class CausalConv1d(Op):
         rows: str | None = None,
     ) -> tuple[str, str]:
         K = g.shape("taps")[0]  # noqa: N806
-        if K == 1:  # the standard operator carries at least one row
+        # The standard operator carries at least one row, and knows no dilation.
+        if K == 1 or self.dilation > 1:
             return self.body(g, x, taps, state, bias, rows)
         batched = len(g.shape("x")) == 3
 

@@ -21,6 +21,8 @@ class Kind(Enum):
     T = "T"  # float32 or bfloat16, the same for all inputs of this kind
     T_OR_FLOAT32 = "T or float32"
     ANY = "T, int32, int64 or bool"  # what is moved and not computed with; as T, one for all
+    NUMBER = "T, int32 or int64"  # as T, one for all
+    BOOL = "bool"
     INDEX = "int32 or int64"
     SCALAR = "int32 scalar"  # a per-call integer
 
@@ -32,6 +34,10 @@ class In:
     kind: Kind = Kind.T
     optional: bool = False
     name: str = ""
+
+
+# Kinds whose dtype is one for all inputs, and the result's where an operator says nothing else.
+COMMON = (Kind.T, Kind.ANY, Kind.NUMBER)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from onnx_iron.operators.body import Body
 class Embedding(Op):
     """``weight[ids]``: for each id its row."""
 
-    weight = In()
+    weight = In(Kind.ANY)
     ids = In(Kind.INDEX)
     moves = True
     cases = (

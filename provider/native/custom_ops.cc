@@ -1,5 +1,6 @@
 #include "provider/native/custom_ops.h"
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -88,9 +89,12 @@ void* data_of(const ort::Value* value) {
 
 // An operator for one choice of its inputs' dtypes.
 struct CustomOp : ort::CustomOpTable {
-  CustomOp(const Signature& signature, std::vector<DType> inputs);
+  CustomOp(const Signature& signature, DType t, std::vector<DType> inputs);
+
+  DType output_dtype(size_t index) const { return signature.outputs[index].dtype.value_or(t); }
 
   const Signature& signature;
+  DType t;  // of the inputs of kinds T, any and number
   std::vector<DType> inputs;
 };
 
@@ -168,6 +172,7 @@ class CustomKernel {
     }
     Node node{op_.signature.op, inputs, {}, attributes_};
     node.outputs = infer_outputs(node);
+    for (size_t i = 0; i < node.outputs.size(); ++i) node.outputs[i].dtype = op_.output_dtype(i);
     auto compiled = std::make_shared<Compiled>();
     compiled->kernel = make_kernel(node);
     compiled->inputs = std::move(inputs);
@@ -185,8 +190,8 @@ class CustomKernel {
   std::vector<std::shared_ptr<Compiled>> compiled_;
 };
 
-CustomOp::CustomOp(const Signature& declared, std::vector<DType> dtypes)
-    : signature(declared), inputs(std::move(dtypes)) {
+CustomOp::CustomOp(const Signature& declared, DType common, std::vector<DType> dtypes)
+    : signature(declared), t(common), inputs(std::move(dtypes)) {
   static constexpr auto of = [](const ort::CustomOpTable* self) -> const CustomOp& {
     return *static_cast<const CustomOp*>(self);
   };
@@ -204,8 +209,8 @@ CustomOp::CustomOp(const Signature& declared, std::vector<DType> dtypes)
   GetOutputTypeCount = [](const ort::CustomOpTable* self) {
     return of(self).signature.outputs.size();
   };
-  GetOutputType = [](const ort::CustomOpTable* self, size_t) {
-    return static_cast<int32_t>(of(self).inputs[0]);
+  GetOutputType = [](const ort::CustomOpTable* self, size_t index) {
+    return static_cast<int32_t>(of(self).output_dtype(index));
   };
   GetOutputCharacteristic = [](const ort::CustomOpTable*, size_t) { return ort::kRequired; };
   GetStartVersion = [](const ort::CustomOpTable*) { return 1; };
@@ -224,7 +229,10 @@ std::vector<DType> dtypes_of(InputKind kind, DType t) {
   switch (kind) {
     case InputKind::kT:
     case InputKind::kAny:
+    case InputKind::kNumber:
       return {t};
+    case InputKind::kBool:
+      return {DType::kBool};
     case InputKind::kTOrFloat32:
       if (t == DType::kFloat32) return {t};
       return {t, DType::kFloat32};
@@ -236,13 +244,18 @@ std::vector<DType> dtypes_of(InputKind kind, DType t) {
   return {};
 }
 
-// An operator's inputs' dtypes in every way that its signature allows.
-std::vector<std::vector<DType>> overloads_of(const Signature& signature) {
-  std::vector<std::vector<DType>> all;
+// An operator with its inputs' dtypes in every way that its signature allows.
+std::vector<std::unique_ptr<CustomOp>> overloads_of(const Signature& signature) {
+  std::vector<std::unique_ptr<CustomOp>> all;
+  const auto has = [&](InputKind kind) {
+    return std::any_of(signature.inputs.begin(), signature.inputs.end(),
+                       [&](const InputSignature& input) { return input.kind == kind; });
+  };
   std::vector<DType> computed = {DType::kFloat32, DType::kBFloat16};
-  if (signature.inputs[0].kind == InputKind::kAny) {
-    computed.insert(computed.end(), {DType::kInt32, DType::kInt64, DType::kBool});
+  if (has(InputKind::kAny) || has(InputKind::kNumber)) {
+    computed.insert(computed.end(), {DType::kInt32, DType::kInt64});
   }
+  if (has(InputKind::kAny)) computed.push_back(DType::kBool);
   for (DType t : computed) {
     std::vector<std::vector<DType>> made = {{}};
     for (const InputSignature& input : signature.inputs) {
@@ -255,7 +268,9 @@ std::vector<std::vector<DType>> overloads_of(const Signature& signature) {
       }
       made = std::move(longer);
     }
-    all.insert(all.end(), made.begin(), made.end());
+    for (std::vector<DType>& inputs : made) {
+      all.push_back(std::make_unique<CustomOp>(signature, t, std::move(inputs)));
+    }
   }
   return all;
 }
@@ -264,9 +279,7 @@ const std::vector<std::unique_ptr<CustomOp>>& custom_ops() {
   static const std::vector<std::unique_ptr<CustomOp>> all = [] {
     std::vector<std::unique_ptr<CustomOp>> made;
     for (const Signature& signature : signatures()) {
-      for (std::vector<DType>& inputs : overloads_of(signature)) {
-        made.push_back(std::make_unique<CustomOp>(signature, std::move(inputs)));
-      }
+      for (auto& op : overloads_of(signature)) made.push_back(std::move(op));
     }
     return made;
   }();

@@ -11,13 +11,18 @@
 namespace onnx_iron {
 
 // Which dtypes an input takes: T is float32 or bfloat16, the same for all inputs and outputs; any
-// is T, or an int32, int64 or bool that is moved.
-enum class InputKind { kT, kTOrFloat32, kAny, kIndex, kScalar };
+// is T, or an int32, int64 or bool that is moved; a number is T, int32 or int64.
+enum class InputKind { kT, kTOrFloat32, kAny, kNumber, kBool, kIndex, kScalar };
 
 struct InputSignature {
   const char* name;
   InputKind kind;
   bool optional;
+};
+
+struct OutputSignature {
+  const char* name;
+  std::optional<DType> dtype;  // nothing: the inputs'
 };
 
 struct AttributeSignature {
@@ -29,7 +34,7 @@ struct AttributeSignature {
 struct Signature {
   std::string op;
   std::vector<InputSignature> inputs;
-  std::vector<const char*> outputs;
+  std::vector<OutputSignature> outputs;
   std::vector<AttributeSignature> attributes;
 };
 

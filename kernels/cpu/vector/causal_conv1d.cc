@@ -36,16 +36,17 @@ ONNX_IRON_INLINE void filter(const ConvShape& shape, const T* taps, const T* bia
 template <bool with_silu, typename T>
 void filter_rows(const ConvShape& shape, const T* x, const T* taps, const T* state, const T* bias,
                  T* y, int64_t begin, int64_t end, int64_t first, int64_t last) {
-  const int64_t channels = shape.channels, before = shape.taps - 1;
+  const int64_t channels = shape.channels, apart = shape.dilation;
+  const int64_t before = (shape.taps - 1) * apart;
   int64_t t = begin;
   // Windows that begin in the state.
   for (; t < end && t < before; ++t) {
     filter<1, with_silu>(shape, taps, bias, y + t * channels, first, last, [&](int, int64_t k) {
-      const int64_t row = t + k;
+      const int64_t row = t + k * apart;
       return row < before ? state + row * channels : x + (row - before) * channels;
     });
   }
-  const auto inside = [&](int r, int64_t k) { return x + (t - before + r + k) * channels; };
+  const auto inside = [&](int r, int64_t k) { return x + (t - before + r + k * apart) * channels; };
   for (; t + kRows <= end; t += kRows) {
     filter<kRows, with_silu>(shape, taps, bias, y + t * channels, first, last, inside);
   }

@@ -24,4 +24,12 @@ ACTIVATIONS = (
         subject="SiLU",
         tolerance=Tolerance(2, 1, "the sigmoid's absolute error", of_magnitude=2**-23),
     ),
+    *(
+        Difference(
+            "it is approximated in float32",
+            subject=name,
+            tolerance=Tolerance(16, 1, "an approximation in float32", of_magnitude=2**-22),
+        )
+        for name in ("Log", "Sigmoid", "Softplus", "Tanh")
+    ),
 )
