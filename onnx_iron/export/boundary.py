@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from onnx_iron.dtypes import FLOATS, INT32, onnx_type
+from onnx_iron.dtypes import FLOATS, INT32, Spec, onnx_type
 from onnx_iron.export.metadata import used_values
 from onnx_iron.export.nodes import Nodes
 from onnx_iron.export.rewind import by_position
@@ -94,7 +94,7 @@ class Boundary:
         wanted += [
             (
                 f"present.{name}",
-                self._tensors.new_state(name, state.shape),
+                self._tensors.new_state(name, Spec(state.shape, state.dtype)),
                 state.dtype,
                 state.shape,
                 self._state_dtype,

@@ -33,7 +33,7 @@ class Tensors:
         self._nodes = nodes
         self._functions = functions
 
-    def new_state(self, name: str, shape: _Shape) -> str:
+    def new_state(self, name: str, spec: Spec) -> str:
         """The value that a written state has at the end.
 
         One that no call changes is a copy, a node of ours: onnxruntime folds standard nodes of
@@ -43,7 +43,7 @@ class Tensors:
         if not self._nodes.foldable(value):
             return value
         copied = self._nodes.unique(f"{name}.copy")
-        return self._functions.add(OPERATORS["Copy"](), copied, [value], [shape], [copied])[0]
+        return self._functions.add(OPERATORS["Copy"](), copied, [value], [spec], [copied])[0]
 
     # -- reading ----------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from onnx_iron import functional as F
-from onnx_iron.graph import Handle, State, Value, state
+from onnx_iron.graph import Handle, State, Value, Weight, state
 from onnx_iron.models.weights import Weights, derived
 
 
@@ -31,9 +31,14 @@ class Call:
 class Linear:
     """A projection, as ``torch.nn.Linear``."""
 
-    def __init__(self, weights: Weights, inner: int, outer: int, *, bias: bool = False) -> None:
-        self.weight = weights("weight", outer, inner)
-        self.bias = weights("bias", outer) if bias else None
+    def __init__(self, weight: Weight, bias: Weight | None = None) -> None:
+        self.weight = weight
+        self.bias = bias
+
+    @classmethod
+    def of(cls, weights: Weights, inner: int, outer: int, *, bias: bool = False) -> Linear:
+        """By torch's names."""
+        return cls(weights("weight", outer, inner), weights("bias", outer) if bias else None)
 
     def __call__(self, x: Any) -> Handle:
         return F.linear(x, self.weight, self.bias, precision=F.Precision.DEFAULT)
@@ -90,9 +95,9 @@ class GatedMLP:
     ) -> GatedMLP:
         """By the names that most checkpoints have."""
         return cls(
-            Linear(weights.at("gate_proj"), hidden, inner, bias=bias),
-            Linear(weights.at("up_proj"), hidden, inner, bias=bias),
-            Linear(weights.at("down_proj"), inner, hidden, bias=bias),
+            Linear.of(weights.at("gate_proj"), hidden, inner, bias=bias),
+            Linear.of(weights.at("up_proj"), hidden, inner, bias=bias),
+            Linear.of(weights.at("down_proj"), inner, hidden, bias=bias),
             activation,
         )
 
@@ -171,10 +176,10 @@ class Attention:
         queries, keys = heads.num_heads * dim, heads.num_kv_heads * dim
         return cls(
             heads,
-            Linear(weights.at("q_proj"), hidden, queries, bias=bias),
-            Linear(weights.at("k_proj"), hidden, keys, bias=bias),
-            Linear(weights.at("v_proj"), hidden, keys, bias=bias),
-            Linear(weights.at(out), queries, hidden, bias=out_bias),
+            Linear.of(weights.at("q_proj"), hidden, queries, bias=bias),
+            Linear.of(weights.at("k_proj"), hidden, keys, bias=bias),
+            Linear.of(weights.at("v_proj"), hidden, keys, bias=bias),
+            Linear.of(weights.at(out), queries, hidden, bias=out_bias),
             context=context,
             dtype=weights.dtype,
             q_norm=norms[0] if norms else None,
@@ -194,6 +199,9 @@ class Attention:
             is_causal=True,
             scale=heads.scale,
             enable_gqa=True,
+            softcap=heads.softcap,
+            window=heads.window,
+            layout="rows_first",
         )
         return self.o_proj(y.reshape(count, heads.num_heads * heads.head_dim))
 

@@ -53,7 +53,13 @@ class Rope:
 
 
 def read_rope(
-    fields: Fields, head_dim: int, length: int, *, theta: float = 10000.0, kind: str | None = None
+    fields: Fields,
+    head_dim: int,
+    length: int,
+    *,
+    theta: float = 10000.0,
+    kind: str | None = None,
+    shared: bool = True,
 ) -> Rope:
     """Read the rotary embedding of a configuration: ``rope_parameters``, or the older
     ``rope_theta`` and ``rope_scaling``.
@@ -64,17 +70,19 @@ def read_rope(
         length: the most positions, ``max_position_embeddings``.
         theta: where the configuration names none.
         kind: the entry of ``rope_parameters`` to read, where each kind of layer has its own.
+        shared: ``rope_theta`` and ``rope_scaling`` hold for this kind of layer too.
 
     Raises:
         ValueError: a scaling that isn't implemented, or numbers that no model has.
     """
-    theta = fields.positive("rope_theta", theta)
+    if shared:
+        theta = fields.positive("rope_theta", theta)
     partial = fields.positive("partial_rotary_factor", 1.0)
     original = fields.raw("original_max_position_embeddings")
     older, newer = fields.part("rope_scaling"), fields.part("rope_parameters")
-    part = newer if newer is not None else older
-    if part is not None and kind is not None:
-        part = part.part(kind) or part
+    part = newer if newer is not None else older if shared else None
+    if part is not None and kind is not None and part.has(kind):
+        part = part.part(kind)
     if part is None:
         return Rope(_turning(fields, head_dim, partial), theta)
     theta = part.positive("rope_theta", theta)

@@ -46,11 +46,23 @@ def extremum(op: Operation) -> None:
 
 
 @rule("Sigmoid", "Tanh", "Sqrt", "Exp", "Neg", "Reciprocal", "Abs", since=6, newest=13)
+@rule("Log", since=6, newest=13)
+@rule("Softplus", since=1, newest=22)
 @rule("Relu", since=6, newest=14)
 @rule("Erf", since=9, newest=13)
 def unary(op: Operation) -> None:
     operator = standard(op.node.op_type, elementwise=True)
     op.step(operator, [op.input(0)], [op.output(op.spec(0))])
+
+
+@rule("Equal", since=7, newest=19)
+@rule("Less", "Greater", since=9, newest=13)
+@rule("LessOrEqual", "GreaterOrEqual", since=12, newest=16)
+def compare(op: Operation) -> None:
+    a, b = op.spec(0), op.spec(1)
+    op.require(a.dtype == b.dtype, f"operands are {a.dtype.name} and {b.dtype.name}")
+    output = op.output(Spec(broadcast(op, a.shape, b.shape), BOOL))
+    op.step(standard(op.node.op_type), [op.input(0), op.input(1)], [output])
 
 
 @rule("Swish", since=24, newest=24)

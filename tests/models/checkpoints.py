@@ -36,6 +36,10 @@ YARN = {
 }
 
 
+GEMMA = {"hidden_activation": "gelu_pytorch_tanh", "attn_implementation": "eager"}
+GEMMA3 = ["sliding_attention", "full_attention", "sliding_attention"]
+
+
 @dataclass(frozen=True)
 class Small:
     """A model to make: its configuration's class, what differs from ``SIZES``, and its class."""
@@ -68,6 +72,55 @@ SMALL: Mapping[str, Small] = {
     ),
     "qwen2": Small("Qwen2Config", "Qwen2ForCausalLM", {}),
     "qwen3": Small("Qwen3Config", "Qwen3ForCausalLM", {"head_dim": 16}),
+    "mistral": Small("MistralConfig", "MistralForCausalLM", {"sliding_window": None}),
+    "mistral with a window": Small(
+        "MistralConfig", "MistralForCausalLM", {"sliding_window": 12, "head_dim": 16}
+    ),
+    "phi3": Small("Phi3Config", "Phi3ForCausalLM", {"pad_token_id": 0}),
+    "phi3, a part of each head turned": Small(
+        "Phi3Config",
+        "Phi3ForCausalLM",
+        {
+            "pad_token_id": 0,
+            "hidden_size": 96,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 1e4,
+                "partial_rotary_factor": 0.5,
+            },
+        },
+    ),
+    "phi3, longrope": Small(
+        "Phi3Config",
+        "Phi3ForCausalLM",
+        {
+            "pad_token_id": 0,
+            "max_position_embeddings": 4096,
+            "original_max_position_embeddings": 1024,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 1e4,
+                "short_factor": [1.0, 1.1, 1.3, 2.0],
+                "long_factor": [1.0, 2.0, 4.0, 8.0],
+            },
+        },
+    ),
+    "gemma2": Small(
+        "Gemma2Config",
+        "Gemma2ForCausalLM",
+        {"head_dim": 16, "sliding_window": 12, "query_pre_attn_scalar": 16, **GEMMA},
+    ),
+    "gemma3": Small(
+        "Gemma3TextConfig",
+        "Gemma3ForCausalLM",
+        {
+            "head_dim": 16,
+            "sliding_window": 12,
+            "num_hidden_layers": 3,
+            "layer_types": GEMMA3,
+            **GEMMA,
+        },
+    ),
     "granite": Small(
         "GraniteConfig",
         "GraniteForCausalLM",

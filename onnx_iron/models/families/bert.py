@@ -46,13 +46,13 @@ class BertLayer:
         hidden, inner, eps = config.hidden_size, config.intermediate_size, config.layer_norm_eps
         attention = weights.at("attention")
         self.query, self.key, self.value = (
-            Linear(attention.at(f"self.{name}"), hidden, hidden, bias=True)
+            Linear.of(attention.at(f"self.{name}"), hidden, hidden, bias=True)
             for name in ("query", "key", "value")
         )
-        self.attention_output = Linear(attention.at("output.dense"), hidden, hidden, bias=True)
+        self.attention_output = Linear.of(attention.at("output.dense"), hidden, hidden, bias=True)
         self.attention_norm = LayerNorm(attention.at("output.LayerNorm"), hidden, eps)
-        self.intermediate = Linear(weights.at("intermediate.dense"), hidden, inner, bias=True)
-        self.output = Linear(weights.at("output.dense"), inner, hidden, bias=True)
+        self.intermediate = Linear.of(weights.at("intermediate.dense"), hidden, inner, bias=True)
+        self.output = Linear.of(weights.at("output.dense"), inner, hidden, bias=True)
         self.output_norm = LayerNorm(weights.at("output.LayerNorm"), hidden, eps)
         self._heads = config.num_heads
         self._activation = _ACTIVATIONS[config.activation]

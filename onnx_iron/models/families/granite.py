@@ -38,7 +38,8 @@ class GraniteLayer(LlamaLayer):
 
     def __call__(self, h: Handle, call: Call) -> Handle:
         h = h + self.self_attn(self.input_layernorm(h), call) * self._scale
-        return h + self.mlp(self.post_attention_layernorm(h)) * self._scale
+        result: Handle = h + self.mlp(self.post_attention_layernorm(h)) * self._scale
+        return result
 
 
 class Granite(Decoder):
@@ -74,10 +75,12 @@ class Granite(Decoder):
         self._logits_scaling = config.logits_scaling
 
     def embedded(self, input_ids: Handle) -> Handle:
-        return super().embedded(input_ids) * self._embedding_multiplier
+        scaled: Handle = super().embedded(input_ids) * self._embedding_multiplier
+        return scaled
 
     def logits(self, h: Handle) -> Handle:
-        return super().logits(h) / self._logits_scaling
+        scaled: Handle = super().logits(h) / self._logits_scaling
+        return scaled
 
 
 def read(fields: Fields) -> GraniteConfig:

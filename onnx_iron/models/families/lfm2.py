@@ -47,7 +47,7 @@ class ShortConv:
         # torch keeps a filter a channel, (width, 1, K); a tap's row is all channels'.
         filters = weights("conv.weight", width, 1, taps)
         self.taps = derived(filters, (taps, width), lambda w: w[:, 0].T)
-        self.out_proj = Linear(weights.at("out_proj"), width, width, bias=config.conv_bias)
+        self.out_proj = Linear.of(weights.at("out_proj"), width, width, bias=config.conv_bias)
         self.conv = F.conv_state(taps, width, chunk, weights.dtype)
 
     def __call__(self, h: Handle, call: Call) -> Handle:
@@ -71,14 +71,15 @@ class Lfm2Layer:
         self.ffn_norm = RMSNorm(weights.at("ffn_norm"), width, eps)
         mlp = weights.at("feed_forward")
         self.feed_forward = GatedMLP(
-            Linear(mlp.at("w1"), width, inner),
-            Linear(mlp.at("w3"), width, inner),
-            Linear(mlp.at("w2"), inner, width),
+            Linear.of(mlp.at("w1"), width, inner),
+            Linear.of(mlp.at("w3"), width, inner),
+            Linear.of(mlp.at("w2"), inner, width),
         )
 
     def __call__(self, h: Handle, call: Call) -> Handle:
         h = h + self.operator(self.operator_norm(h), call)
-        return h + self.feed_forward(self.ffn_norm(h))
+        result: Handle = h + self.feed_forward(self.ffn_norm(h))
+        return result
 
 
 def build(config: Lfm2Config, weights: Weights, shape: Shape) -> Decoder:

@@ -35,7 +35,8 @@ class LlamaLayer:
 
     def __call__(self, h: Handle, call: Call) -> Handle:
         h = h + self.self_attn(self.input_layernorm(h), call)
-        return h + self.mlp(self.post_attention_layernorm(h))
+        result: Handle = h + self.mlp(self.post_attention_layernorm(h))
+        return result
 
 
 def decoder(
