@@ -123,6 +123,9 @@ FUNCTIONS: dict[str, tuple[str, dict[str, Any], Callable[[np.ndarray], np.ndarra
     "neg": ("Neg", {}, np.negative),
     "reciprocal": ("Reciprocal", {}, np.reciprocal),
     "abs": ("Abs", {}, np.abs),
+    "log": ("Log", {}, np.log),
+    "rsqrt": ("Rsqrt", {}, lambda x: 1 / np.sqrt(x)),
+    "softplus": ("Softplus", {}, lambda x: np.logaddexp(0, x)),
 }
 
 ARITHMETIC: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
@@ -172,6 +175,20 @@ def real_cases(dtype: np.dtype) -> list[Case]:
         *(Case(op, [np.abs(x(301, 203))], out(301, 203)) for op in UNARY),
         Case("GELU", [x(301, 203)], out(301, 203), {"approximate": "tanh"}, "-tanh"),
         *(Case(op, [np.abs(x(301, 203)), x(203)], out(301, 203)) for op in BINARY),
+        *(
+            Case(op, [x(301, 203), x(203)], [((301, 203), BOOL)])
+            for op in ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
+        ),
+        Case("ArgMax", [x(301, 203)], [((301,), I64)]),
+        Case("CumSum", [x(301, 203)], out(301, 203)),
+        Case("ReduceMax", [x(301, 203)], out(301), {"keepdims": 0}),
+        Case("TopK", [x(301, 203)], [((301, 7), dtype), ((301, 7), I64)], {"k": 7}),
+        Case(
+            "RotaryEmbedding",
+            [x(2, 7, 43, 40), x(50, 16), x(50, 16, seed=1), np.arange(86).reshape(2, 43) % 50],
+            out(2, 7, 43, 40),
+            {"heads": 7, "turned": 32},
+        ),
         Case("Add", [x(31, 1, 77), x(31, 43, 1)], out(31, 43, 77), {}, "-outer"),
         Case("Where", [x(301, 203) > 0, x(203), x(301, 1)], out(301, 203)),
         Case("Cast", [x(301, 203)], [((301, 203), F32 if dtype == BF16 else BF16)]),

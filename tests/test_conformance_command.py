@@ -126,7 +126,7 @@ def test_reproduction_commands_parse_and_select_one_case_and_implementation(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--op", "Sigh"], "no case is selected; --op takes Add, Attention"),
+        (["--op", "Sigh"], "no case is selected; --op takes Abs, Add, ArgMax, Attention"),
         (["--implementation", "abacus"], "no implementation's name holds ['abacus']; there are: "),
         (["--provider", "NoneProvider"], "onnxruntime knows no provider 'NoneProvider' here"),
         (["--library", "ep.so"], "--library and --ep-name go together"),

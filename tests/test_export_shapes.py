@@ -18,6 +18,8 @@ from onnx_iron.operators import DOMAIN, OPERATORS, VERSION, Case, Kind, Op
 
 TYPES = {
     Kind.T: TensorProto.BFLOAT16,
+    Kind.NUMBER: TensorProto.BFLOAT16,
+    Kind.BOOL: TensorProto.BOOL,
     Kind.ANY: TensorProto.BFLOAT16,
     Kind.T_OR_FLOAT32: TensorProto.FLOAT,
     Kind.INDEX: TensorProto.INT32,

@@ -345,7 +345,7 @@ def test_dtypes_that_do_not_fit_are_refused() -> None:
         narrow.infer([(row, FLOAT32), ((2,), INT32)])
     with pytest.raises(ValueError, match=r"Add.b is missing"):
         add.infer([(row, FLOAT32)])
-    with pytest.raises(ValueError, match=r"Add takes 2 inputs at the most, not 3"):
+    with pytest.raises(ValueError, match=r"Add takes 2 inputs at most, not 3"):
         add.infer([(row, FLOAT32)] * 3)
 
 

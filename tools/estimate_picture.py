@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    from onnx_iron.tools.estimate import Estimate, Line
+from onnx_iron.tools.estimated import Estimate, Line
 
 # The parts of the time, as Line has them, and a colour for each that the colour-blind tell apart.
 PARTS = {"dispatch": "#0072B2", "switch": "#E69F00", "DMA": "#009E73", "compute": "#CC79A7"}

@@ -14,6 +14,9 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from onnx_iron.dtypes import as_dtype
 from onnx_iron.kernels.designs.target import Target
 
 # The first release with this API, and the last one that it was compared with.
@@ -92,3 +95,8 @@ class Iron:
             return {"dims_to_stream": list(arrange)}
         sizes, strides = zip(*arrange, strict=True)
         return {"to_stream": self.pattern(size, 0, sizes, strides)}
+
+
+def array_type(size: int, dtype: str) -> Any:
+    """A flat array's type, as IRON writes it."""
+    return np.ndarray[(size,), np.dtype[as_dtype(dtype).type]]  # type: ignore[misc]

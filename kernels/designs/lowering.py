@@ -16,10 +16,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from onnx_iron.dtypes import as_dtype
 from onnx_iron.kernels.aie.build import kernel_source
 from onnx_iron.kernels.designs.check import passes_memory_tile
-from onnx_iron.kernels.designs.configuration import numbers, words_of
+from onnx_iron.kernels.designs.configuration import numbers
 from onnx_iron.kernels.designs.design import (
     Affine,
     Argument,
@@ -30,9 +29,10 @@ from onnx_iron.kernels.designs.design import (
     Local,
     Stream,
 )
-from onnx_iron.kernels.designs.iron import Iron
+from onnx_iron.kernels.designs.iron import Iron, array_type
 from onnx_iron.kernels.designs.schedule import Descriptor, schedule
 from onnx_iron.kernels.designs.target import STACK_BYTES, WORD, shim_pattern
+from onnx_iron.kernels.designs.told import Numbers
 
 _DIMENSIONS = 4  # of a shim's pattern, as fill and drain take it
 _SHIM, _MEMORY, _CORE = range(3)  # rows of the array; cores are in this one and those above
@@ -106,7 +106,7 @@ class _Lowering:
                     self._move(descriptor, buffers, handles, group)
                 group.finish()
 
-        types = [_array(b.size, b.dtype) for b in design.buffers]
+        types = [array_type(b.size, b.dtype) for b in design.buffers]
         runtime = self._iron.iron.Runtime(sequence, [*types, *(handle for *_, handle in ends)])
         device = self._iron.device(design.target)
         workers = [self._worker(at) for at in self._cores()] if design.calls else []
@@ -177,7 +177,7 @@ class _Lowering:
         incoming = stream.direction is Direction.IN
         size, order = len(parts) * stream.size, stream.arrange
         whole = self._iron.iron.ObjectFifo(
-            _array(size, stream.dtype),
+            array_type(size, stream.dtype),
             depth=stream.depth,
             name=f"{stream.name}_{column}_memory",
             **({} if incoming else self._iron.order(size, order)),
@@ -185,7 +185,7 @@ class _Lowering:
         details: dict[str, Any] = {
             "tile": self._iron.tile(column, _MEMORY),
             "depths": [stream.depth for _ in parts],
-            "obj_types": [_array(stream.size, stream.dtype) for _ in parts],
+            "obj_types": [array_type(stream.size, stream.dtype) for _ in parts],
             "names": [f"{stream.name}_{column}_{part}" for part in parts],
         }
         offsets = [part * stream.size for part in parts]
@@ -206,7 +206,7 @@ class _Lowering:
         shim = {
             column: handle.forward(
                 tile=self._iron.tile(column, _MEMORY),
-                obj_type=_array(stream.size, stream.dtype),
+                obj_type=array_type(stream.size, stream.dtype),
                 depth=stream.depth,
                 name=f"{stream.name}_{column}",
             ).cons(tile=self._iron.tile(column, _SHIM))
@@ -243,12 +243,12 @@ class _Lowering:
         kernels |= {s.put: self._putting(s) for s in streams if s.chunk}
         buffers = {
             item.name: self._iron.iron.Buffer(
-                _array(item.size, item.dtype), name=f"{item.name}_{column}_{row}"
+                array_type(item.size, item.dtype), name=f"{item.name}_{column}_{row}"
             )
             for item in design.locals
         } | {
             _place(s): self._iron.iron.Buffer(
-                _array(s.room, s.dtype), name=f"{_place(s)}_{column}_{row}"
+                array_type(s.room, s.dtype), name=f"{_place(s)}_{column}_{row}"
             )
             for s in streams
             if s.chunk
@@ -259,7 +259,7 @@ class _Lowering:
         def core(*arguments: Any) -> None:
             parts = dict(zip(names, arguments, strict=False))
             tiles = {item.name: parts[item.name] for item in design.locals}
-            numbers = _Numbers(design, *arguments[len(names) :]) if told else None
+            numbers = Numbers(design, *arguments[len(names) :]) if told else None
             self._level(at, streams, parts, tiles, [], numbers)
 
         handles = [self._fifos[s.name].core[at] for s in streams]
@@ -277,7 +277,7 @@ class _Lowering:
         parts: Mapping[str, Any],
         tiles: dict[str, Any],
         indices: list[Any],
-        told: _Numbers | None,
+        told: Numbers | None,
     ) -> None:
         depth = len(indices)
         trips = self._design.columns[at[0]] if told is None else told.trips
@@ -321,9 +321,9 @@ class _Lowering:
     def _kernel(self, call: Call) -> Any:
         parts: list[Stream | Local] = [*self._design.streams, *self._design.locals]
         tiles = {
-            part.name: _array(part.room, part.dtype)
+            part.name: array_type(part.room, part.dtype)
             if isinstance(part, Stream) and part.chunk
-            else _array(part.size, part.dtype)
+            else array_type(part.size, part.dtype)
             for part in parts
         }
         types = [
@@ -333,7 +333,9 @@ class _Lowering:
         return self._named(call.kernel, types)
 
     def _putting(self, stream: Stream) -> Any:
-        return self._named(stream.put, [_tile(stream), _array(stream.room, stream.dtype), np.int32])
+        return self._named(
+            stream.put, [_tile(stream), array_type(stream.room, stream.dtype), np.int32]
+        )
 
     def _named(self, kernel: str, types: Sequence[Any]) -> Any:
         return self._iron.iron.Kernel(kernel, f"{kernel_source(kernel).stem}.o", list(types))
@@ -341,7 +343,7 @@ class _Lowering:
     def _words(self, column: int) -> _Told:
         """Where a column's core is told its numbers."""
         words = self._iron.iron.Buffer(
-            _array(len(numbers(self._design, column)), "int32"),
+            array_type(len(numbers(self._design, column)), "int32"),
             name=f"told_{column}",
             use_write_rtp=True,
         )
@@ -387,30 +389,6 @@ class _Lowering:
         return number
 
 
-class _Numbers:
-    """What a core is told, as ``configuration.numbers`` has it in a row.
-
-    Attributes:
-        trips: of each loop.
-        chunks: by stream, how many there are.
-    """
-
-    def __init__(self, design: Design, words: Any, ready: Any) -> None:
-        ready.wait_for_value(1)
-        count = iter(range(len(numbers(design, 0))))
-        self.trips = [words[next(count)] for _ in design.columns[0]]
-        self.chunks = {s.name: words[next(count)] for s in design.streams if s.chunk}
-        self._arguments = {
-            call.kernel: [words[next(count)] for _ in range(words_of(call))]
-            for call in design.calls
-        }
-        ready.release_with_value(1)
-
-    def arguments(self, call: Call) -> Iterator[Any]:
-        """The numbers for a call's arguments, in their order."""
-        return iter(self._arguments[call.kernel])
-
-
 def _given(
     argument: Argument, tiles: Mapping[str, Any], number: Callable[[Index | int], Any]
 ) -> Any:
@@ -421,14 +399,9 @@ def _given(
 
 def _tile(stream: Stream) -> Any:
     """The type of what a fifo moves at a time."""
-    return _array(stream.chunk or stream.size, stream.dtype)
+    return array_type(stream.chunk or stream.size, stream.dtype)
 
 
 def _place(stream: Stream) -> str:
     """The name of the buffer that a core puts a stream's chunks into."""
     return f"all_of_{stream.name}"
-
-
-def _array(size: int, dtype: str) -> Any:
-    """A flat array's type, as IRON writes it."""
-    return np.ndarray[(size,), np.dtype[as_dtype(dtype).type]]  # type: ignore[misc]
