@@ -68,6 +68,16 @@ def graphs(draw: Draw, depth: int = DEPTH) -> Program:
     return sketch.program(list(dict.fromkeys([results[0], *more])), calls, kind)
 
 
+def drawn_operators() -> list[type[Op]]:
+    """The operators that are drawn: those whose operands and results are floats, and indices."""
+    of_floats = (
+        op
+        for _, op in sorted(OPERATORS.items())
+        if not op.results and all(made.kind is not Kind.BOOL for made in op.inputs)
+    )
+    return list(of_floats)
+
+
 class Drawing:
     """Draws statements of a body."""
 
@@ -84,7 +94,7 @@ class Drawing:
 
     def step(self) -> None:
         """A step of any operator, in the form of one of its declared cases."""
-        op = self._of([OPERATORS[name] for name in sorted(OPERATORS)])
+        op = self._of(drawn_operators())
         declared = self._of(op.cases)
         operands = self.operands(op, declared)
         if operands is None:
@@ -272,8 +282,9 @@ class Drawing:
 
 def spelled(op: type[Op], operands: Mapping[str, str], attributes: Mapping[str, Any]) -> str:
     """A step as a user writes it: an arithmetic sign, a function, or the operator by its name."""
-    if "ufunc" in vars(op):
-        return f" {SYMBOLS[vars(op)['ufunc']]} ".join(operands[made.name] for made in op.inputs)
+    symbol = SYMBOLS.get(vars(op).get("ufunc"))
+    if symbol is not None:
+        return f" {symbol} ".join(operands[made.name] for made in op.inputs)
     given = {**operands, **{name: _literal(value) for name, value in attributes.items()}}
     function = getattr(F, op.file, None)
     if callable(function) and not op.updates and op.stem == op.file:

@@ -138,7 +138,8 @@ lowered = pytest.mark.parametrize(
 
 
 def design_of(op: Any, shapes: Mapping[str, tuple[int, ...]], device: Target) -> Design:
-    kinds = {d.name: INT32 if d.kind is Kind.SCALAR else BFLOAT16 for d in op.inputs}
+    integers = (Kind.INDEX, Kind.SCALAR)
+    kinds = {d.name: INT32 if d.kind in integers else BFLOAT16 for d in op.inputs}
     specs = [
         (shapes[d.name], np.dtype(kinds[d.name])) if d.name in shapes else None for d in op.inputs
     ]

@@ -12,6 +12,7 @@ import numpy as np
 
 from onnx_iron.conformance.rounding import rounded
 from onnx_iron.dtypes import BFLOAT16, Array
+from onnx_iron.kernels.designs.makers import maker_of
 from onnx_iron.operators import OPERATORS, Op
 from onnx_iron.operators.base import Tolerance
 
@@ -30,11 +31,13 @@ CORES = {
 
 
 def variants(inputs: int) -> list[Op]:
-    """The elementwise operators that compute, of so many inputs, in each of their cases' forms."""
+    """The elementwise operators that the cores compute, of so many inputs, in each of their cases'
+    forms.
+    """
     found = {
         op(**case.attributes)
         for op in OPERATORS.values()
-        if op.elementwise and not op.moves and len(op.inputs) == inputs
+        if op.elementwise and not op.moves and len(op.inputs) == inputs and maker_of(op)
         for case in op.cases
     }
     return sorted(found, key=str)
