@@ -282,7 +282,8 @@ class Drawing:
 
 def spelled(op: type[Op], operands: Mapping[str, str], attributes: Mapping[str, Any]) -> str:
     """A step as a user writes it: an arithmetic sign, a function, or the operator by its name."""
-    symbol = SYMBOLS.get(vars(op).get("ufunc"))
+    ufunc: Any = vars(op).get("ufunc")
+    symbol = SYMBOLS.get(ufunc)
     if symbol is not None:
         return f" {symbol} ".join(operands[made.name] for made in op.inputs)
     given = {**operands, **{name: _literal(value) for name, value in attributes.items()}}

@@ -1,17 +1,17 @@
-"""A model's rotary embedding: which frequencies, and the table of angles that a graph reads."""
+"""A model's rotary embedding, as its configuration has it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from onnx_iron import functional as F
 from onnx_iron.dtypes import Array
 from onnx_iron.models.fields import Fields
-
-Factors = tuple[float, ...] | float
 
 
 @dataclass(frozen=True)
@@ -22,17 +22,15 @@ class Rope:
         dim: how many of a head's elements turn, an even number.
         theta: frequency i is theta ** (-2 i / dim).
         factors: what each frequency is divided by, dim / 2 numbers or one for all; None for 1.
-        attention_factor: what cosines and sines are multiplied by.
-        long_factors: the factors of a context longer than ``original_length``; None for the same.
-        original_length: the positions that the model was trained for before it was stretched.
+        scaling: how else the frequencies are scaled, as :func:`functional.rope_angles` takes it.
+        length: the most positions, ``max_position_embeddings``.
     """
 
     dim: int
     theta: float
-    factors: Factors | None = None
-    attention_factor: float = 1.0
-    long_factors: Factors | None = None
-    original_length: int = 0
+    factors: tuple[float, ...] | float | None = None
+    scaling: Mapping[str, Any] = field(default_factory=dict)
+    length: int | None = None
 
     def angles(self, positions: int) -> Array:
         """The rows (cos0, sin0, cos1, sin1, ...) of the first positions, float32
@@ -41,15 +39,28 @@ class Rope:
         A model with factors for short and for long texts takes those of its whole context, so that
         no call changes what is in its cache.
         """
+        if self.factors is None:
+            return F.rope_angles(
+                positions, self.dim, self.theta, scaling=self.scaling, max_positions=self.length
+            )
         frequencies = self.theta ** (-np.arange(0, self.dim, 2) / self.dim)
-        factors = self.factors
-        if self.long_factors is not None and positions > self.original_length:
-            factors = self.long_factors
-        if factors is not None:
-            frequencies = frequencies / np.asarray(factors)
-        turns = np.arange(positions)[:, None] * frequencies
-        table = np.stack([np.cos(turns), np.sin(turns)], axis=-1) * self.attention_factor
-        return table.reshape(positions, self.dim).astype(np.float32)
+        turns = np.arange(positions)[:, None] * (frequencies / np.asarray(self.factors))
+        table = np.stack([np.cos(turns), np.sin(turns)], axis=-1)
+        return np.asarray(table.reshape(positions, self.dim).astype(np.float32))
+
+
+# Of each scaling the numbers that it needs, and those that it may have.
+_NEEDED: Mapping[str, tuple[str, ...]] = {
+    "default": (),
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
+    "yarn": (),
+    "longrope": (),
+}
+_OPTIONAL: Mapping[str, tuple[str, ...]] = {
+    "yarn": ("factor", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"),
+    "longrope": ("factor", "attention_factor"),
+}
 
 
 def read_rope(
@@ -89,17 +100,30 @@ def read_rope(
     dim = _turning(part, head_dim, part.positive("partial_rotary_factor", partial))
     name = part.raw("rope_type", part.raw("type", "default"))
     part.idle("type")
-    reader = _SCALINGS.get(name)
-    if reader is None:
-        raise part.error("rope_type", name, " or ".join(repr(each) for each in _SCALINGS))
+    if not isinstance(name, str) or name not in _NEEDED:
+        raise part.error("rope_type", name, " or ".join(repr(each) for each in _NEEDED))
     if original is None:
         original = part.size("original_max_position_embeddings", length)
     part.idle("original_max_position_embeddings")
     if type(original) is not int or original < 1:
         raise fields.error("original_max_position_embeddings", original, "an integer of 1 or more")
-    rope = reader(part, Rope(dim, theta, original_length=original), length)
+    scaling: dict[str, Any] = {entry: part.positive(entry) for entry in _NEEDED[name]}
+    scaling |= {e: part.positive(e) for e in _OPTIONAL.get(name, ()) if part.has(e)}
+    if name == "llama3" and scaling["high_freq_factor"] <= scaling["low_freq_factor"]:
+        low = scaling["low_freq_factor"]
+        raise part.error(
+            "high_freq_factor", scaling["high_freq_factor"], f"more than low_freq_factor, {low}"
+        )
+    if name == "yarn":
+        scaling["truncate"] = part.flag("truncate", True)
+    if name == "longrope":
+        for entry in ("short_factor", "long_factor"):
+            scaling[entry] = _factors(part, entry, dim // 2)
     part.check_all_read()
-    return rope
+    if name == "default":
+        return Rope(dim, theta)
+    scaling |= {"rope_type": name, "original_max_position_embeddings": original}
+    return Rope(dim, theta, None, scaling, length)
 
 
 def _turning(fields: Fields, head_dim: int, partial: float) -> int:
@@ -111,69 +135,7 @@ def _turning(fields: Fields, head_dim: int, partial: float) -> int:
     return dim
 
 
-def _with(rope: Rope, factors: Factors | None, attention: float = 1.0) -> Rope:
-    return Rope(rope.dim, rope.theta, factors, attention)
-
-
-def _default(part: Fields, rope: Rope, length: int) -> Rope:
-    return _with(rope, None)
-
-
-def _linear(part: Fields, rope: Rope, length: int) -> Rope:
-    """Chen et al., arXiv 2306.15595."""
-    return _with(rope, part.positive("factor"))
-
-
-def _llama3(part: Fields, rope: Rope, length: int) -> Rope:
-    """Llama 3.1's: long waves are stretched, short ones stay, and those between are blended."""
-    factor, low = part.positive("factor"), part.positive("low_freq_factor")
-    high = part.positive("high_freq_factor")
-    if high <= low:
-        raise part.error("high_freq_factor", high, f"more than low_freq_factor, {low}")
-    frequencies = rope.theta ** (-np.arange(0, rope.dim, 2) / rope.dim)
-    turns = rope.original_length * frequencies / (2 * np.pi)
-    blend = np.clip((turns - low) / (high - low), 0, 1)
-    return _with(rope, tuple(1 / ((1 - blend) / factor + blend)))
-
-
-def _yarn(part: Fields, rope: Rope, length: int) -> Rope:
-    """Peng et al., arXiv 2309.00071."""
-    factor = part.positive("factor", length / rope.original_length)
-    mscale, mscale_all = part.number("mscale", 0.0), part.number("mscale_all_dim", 0.0)
-    fast, slow = part.positive("beta_fast", 32.0), part.positive("beta_slow", 1.0)
-
-    def scale(by: float) -> float:
-        return 0.1 * by * math.log(factor) + 1 if factor > 1 else 1.0
-
-    attention = scale(mscale) / scale(mscale_all) if mscale and mscale_all else scale(1.0)
-    attention = part.positive("attention_factor", attention)
-
-    def place(rotations: float) -> float:
-        waves = rope.original_length / (rotations * 2 * math.pi)
-        return rope.dim * math.log(waves) / (2 * math.log(rope.theta))
-
-    first, last = place(fast), place(slow)
-    if part.flag("truncate", True):
-        first, last = math.floor(first), math.ceil(last)
-    first, last = max(first, 0), min(last, rope.dim - 1)
-    if first == last:
-        last += 0.001
-    stretched = np.clip((np.arange(rope.dim // 2) - first) / (last - first), 0, 1)
-    return _with(rope, tuple(1 / (stretched / factor + 1 - stretched)), attention)
-
-
-def _longrope(part: Fields, rope: Rope, length: int) -> Rope:
-    """Ding et al., arXiv 2402.13753."""
-    factor = part.positive("factor", length / rope.original_length)
-    attention = 1.0
-    if factor > 1:
-        attention = math.sqrt(1 + math.log(factor) / math.log(rope.original_length))
-    attention = part.positive("attention_factor", attention)
-    short, long = (_factors(part, name, rope.dim // 2) for name in ("short_factor", "long_factor"))
-    return Rope(rope.dim, rope.theta, short, attention, long, rope.original_length)
-
-
-def _factors(part: Fields, name: str, count: int) -> tuple[float, ...]:
+def _factors(part: Fields, name: str, count: int) -> list[float]:
     values = part.raw(name)
     if (
         not isinstance(values, list)
@@ -181,13 +143,4 @@ def _factors(part: Fields, name: str, count: int) -> tuple[float, ...]:
         or any(type(v) not in (int, float) or not math.isfinite(v) or v <= 0 for v in values)
     ):
         raise part.error(name, values, f"{count} numbers above 0, one for each frequency")
-    return tuple(float(value) for value in values)
-
-
-_SCALINGS: dict[str, Callable[[Fields, Rope, int], Rope]] = {
-    "default": _default,
-    "linear": _linear,
-    "llama3": _llama3,
-    "yarn": _yarn,
-    "longrope": _longrope,
-}
+    return [float(value) for value in values]
