@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from onnx_iron.provider.model import Model, unknown
 from onnx_iron.provider.opening import model_files, open_session
 from onnx_iron.provider.placement import Placement, placement
 from onnx_iron.provider.states import Memory, States, merged
+from onnx_iron.provider.turns import in_turn
 from onnx_iron.provider.weights import check_together, load_model
 
 POSITION = "position"
@@ -43,8 +45,8 @@ class Session:
 
     A state starts as zeros and is updated in place by every call. The per-call value ``position``
     is filled in with the number of rows run since ``reset``; the value that says how many rows of
-    a chunk are valid is filled in too. Not for several threads at once. When a call fails, states
-    may have been written in part: ``reset`` or ``restore`` before going on.
+    a chunk are valid is filled in too. Calls from several threads take turns. When a call fails,
+    states may have been written in part: ``reset`` or ``restore`` before going on.
 
     A per-call value that the model's operators do not allow, such as a position past a cache, is
     refused before anything runs, on both providers. Plain ``onnxruntime.InferenceSession`` with the
@@ -86,6 +88,7 @@ class Session:
             for role, file in files.items()
         }
         self._position = 0
+        self._lock = threading.RLock()
         # Where nodes run matters on our provider alone; plain onnxruntime may have no record of it.
         reports: list[Placement] = []
         # Where it isn't known, a buffer of its own for each state is always right.
@@ -102,6 +105,7 @@ class Session:
         """As ``run``, with the inputs by keyword."""
         return self.run(inputs)
 
+    @in_turn
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         """One call with the shapes of a model: of two, the one that they fit.
 
@@ -120,11 +124,13 @@ class Session:
         """
         return self._call("Session.run()", self._fitting(inputs), inputs)
 
-    def decode(self, **inputs: Any) -> dict[str, Array]:
+    @in_turn
+    def decode(self, /, **inputs: Any) -> dict[str, Array]:
         """One call of the decode model; otherwise as ``run``."""
         where = "Session.decode()"
         return self._call(where, self._role("decode", where), inputs)
 
+    @in_turn
     def call(self, role: str, /, **inputs: Any) -> dict[str, Array]:
         """One call of the model of a role: the file's name in the folder; otherwise as ``run``."""
         where = f"Session.call({role!r})"
@@ -132,7 +138,8 @@ class Session:
             raise ValueError(f"{where}: unknown role, expected one of {list(self._models)}")
         return self._call(where, self._models[role], inputs)
 
-    def prefill(self, **inputs: Any) -> dict[str, Array]:
+    @in_turn
+    def prefill(self, /, **inputs: Any) -> dict[str, Array]:
         """Any number of rows, in chunks of the prefill model's length.
 
         Args:
@@ -164,6 +171,7 @@ class Session:
         """The rows that the states have room for, where the models say it."""
         return next((m.context for m in self._models.values() if m.context is not None), None)
 
+    @in_turn
     def rewind(self, rows: int) -> None:
         """Take back the last ``rows`` rows, as if they had not been run.
 
@@ -186,6 +194,7 @@ class Session:
                     )
         self._position -= rows
 
+    @in_turn
     def fork(self) -> Session:
         """Another session that goes on from here by itself: a copy of the states, and the same
         models, weights and all. The two may be called from different threads.
@@ -193,10 +202,12 @@ class Session:
         other = object.__new__(Session)
         other._models = {role: model.shared() for role, model in self._models.items()}
         other._position = self._position
+        other._lock = threading.RLock()
         other._in_place = self._in_place
         other._use(self._states.copied())
         return other
 
+    @in_turn
     def reset(self) -> None:
         """Zero the states and the position."""
         self._states.reset()
@@ -207,6 +218,7 @@ class Session:
         """The states' names."""
         return list(self._states.specs)
 
+    @in_turn
     def state(self, name: str) -> Array:
         """A copy of a state.
 
@@ -217,10 +229,12 @@ class Session:
             raise KeyError(f"unknown state {name!r}, expected one of {self.states}")
         return self._states.fetch(name).copy()
 
+    @in_turn
     def save(self, path: str | Path) -> None:
         """Write the states and the position to a file."""
         self._states.save(Path(path), self._position)
 
+    @in_turn
     def restore(self, path: str | Path) -> None:
         """Go on from what ``save`` wrote.
 

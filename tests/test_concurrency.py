@@ -8,9 +8,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+
+import onnx_iron
 
 COMMON = """
 import multiprocessing, os, subprocess, sys
@@ -186,3 +191,27 @@ assert [writer.wait() for writer in writers] == [0, 0]
 print("ok")
 """,
     )
+
+
+def test_calls_of_a_session_with_memory_take_turns(tmp_path: Path) -> None:
+    class Counter(onnx_iron.Graph):
+        def __init__(self) -> None:
+            self.count = onnx_iron.state((4,), np.float32)
+
+        def body(self, x: Any) -> Any:
+            self.count[...] = self.count + x
+            return self.count
+
+    onnx_iron.export(Counter().trace(x=((4,), np.float32)), tmp_path / "counter.onnx")
+    session = onnx_iron.Session(tmp_path / "counter.onnx")
+    ones = np.ones(4, np.float32)
+
+    def called(_: int) -> float:
+        return float(session.run({"x": ones})["output"][0])
+
+    with ThreadPoolExecutor(8) as threads:
+        counts = list(threads.map(called, range(400)))
+    # Each call saw the one before it, and none saw two.
+    assert sorted(counts) == list(range(1, 401))
+    assert session.position == 1600  # x has four rows
+    assert (session.state("count") == 400).all()
