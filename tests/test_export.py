@@ -183,6 +183,7 @@ def test_metadata_tells_a_runtime_all_that_it_needs(tmp_path: Path) -> None:
         "output": "present.layers.0.conv",
         "shape": [2, 32],
         "dtype": "float32",
+        "by_position": False,
     }
     assert described(model, "onnx_iron.values") == {
         "position": {"bounds": []},

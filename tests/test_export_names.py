@@ -146,5 +146,5 @@ def test_quotients_of_quotients_are_refused_beyond_what_a_session_reads() -> Non
     value = Value.named("n")
     for _ in range(16):
         value = (value + 1) // 2
-    with pytest.raises(ValueError, match="divided 17 times in a row; 16 is the most"):
+    with pytest.raises(ValueError, match="divided, or compared, 17 times in a row; 16 is the most"):
         (value + 1) // 2

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from onnx_iron.dtypes import as_dtype
+from onnx_iron.kernels.designs.design import Stream
 from onnx_iron.kernels.designs.target import Target
 
 # The first release with this API, and the last one that it was compared with.
@@ -100,3 +101,13 @@ class Iron:
 def array_type(size: int, dtype: str) -> Any:
     """A flat array's type, as IRON writes it."""
     return np.ndarray[(size,), np.dtype[as_dtype(dtype).type]]  # type: ignore[misc]
+
+
+def tile_type(stream: Stream) -> Any:
+    """The type of what a fifo moves at a time."""
+    return array_type(stream.chunk or stream.size, stream.dtype)
+
+
+def place_of(stream: Stream) -> str:
+    """The name of the buffer that a core puts a stream's chunks into."""
+    return f"all_of_{stream.name}"

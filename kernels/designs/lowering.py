@@ -29,7 +29,7 @@ from onnx_iron.kernels.designs.design import (
     Local,
     Stream,
 )
-from onnx_iron.kernels.designs.iron import Iron, array_type
+from onnx_iron.kernels.designs.iron import Iron, array_type, place_of, tile_type
 from onnx_iron.kernels.designs.schedule import Descriptor, schedule
 from onnx_iron.kernels.designs.target import STACK_BYTES, WORD, shim_pattern
 from onnx_iron.kernels.designs.told import Numbers
@@ -216,14 +216,14 @@ class _Lowering:
 
     def _fifo(self, stream: Stream, suffix: str) -> Any:
         return self._iron.iron.ObjectFifo(
-            _tile(stream), depth=stream.depth, name=f"{stream.name}_{suffix}"
+            tile_type(stream), depth=stream.depth, name=f"{stream.name}_{suffix}"
         )
 
     def _forwarded(self, fifo: Any, stream: Stream, name: str, column: int) -> Any:
         """The fifo that goes on from the column's memory tile, in the stream's order."""
         return fifo.cons().forward(
             tile=self._iron.tile(column, _MEMORY),
-            obj_type=_tile(stream),
+            obj_type=tile_type(stream),
             depth=stream.depth,
             name=name,
             **self._iron.order(stream.size, stream.arrange),
@@ -247,8 +247,8 @@ class _Lowering:
             )
             for item in design.locals
         } | {
-            _place(s): self._iron.iron.Buffer(
-                array_type(s.room, s.dtype), name=f"{_place(s)}_{column}_{row}"
+            place_of(s): self._iron.iron.Buffer(
+                array_type(s.room, s.dtype), name=f"{place_of(s)}_{column}_{row}"
             )
             for s in streams
             if s.chunk
@@ -286,7 +286,7 @@ class _Lowering:
             if stream.chunk:
                 assert told is not None
                 self._put_together(stream, parts, told.chunks[stream.name])
-                tiles[stream.name] = parts[_place(stream)]
+                tiles[stream.name] = parts[place_of(stream)]
             else:
                 tiles[stream.name] = parts[stream.name].acquire(1)
         calls = [call for call in self._design.calls if call.level == depth]
@@ -315,7 +315,7 @@ class _Lowering:
                 self._iron.arith.index_cast(i32, index),
                 self._iron.arith.constant(i32, stream.chunk),
             )
-            parts[stream.put](parts[stream.name].acquire(1), parts[_place(stream)], first)
+            parts[stream.put](parts[stream.name].acquire(1), parts[place_of(stream)], first)
             parts[stream.name].release(1)
 
     def _kernel(self, call: Call) -> Any:
@@ -334,7 +334,7 @@ class _Lowering:
 
     def _putting(self, stream: Stream) -> Any:
         return self._named(
-            stream.put, [_tile(stream), array_type(stream.room, stream.dtype), np.int32]
+            stream.put, [tile_type(stream), array_type(stream.room, stream.dtype), np.int32]
         )
 
     def _named(self, kernel: str, types: Sequence[Any]) -> Any:
@@ -395,13 +395,3 @@ def _given(
     if isinstance(argument, str):
         return tiles[argument]
     return argument if isinstance(argument, float) else number(argument)
-
-
-def _tile(stream: Stream) -> Any:
-    """The type of what a fifo moves at a time."""
-    return array_type(stream.chunk or stream.size, stream.dtype)
-
-
-def _place(stream: Stream) -> str:
-    """The name of the buffer that a core puts a stream's chunks into."""
-    return f"all_of_{stream.name}"
