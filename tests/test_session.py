@@ -335,7 +335,6 @@ def test_metadata_is_checked(folder: Path, tmp_path: Path) -> None:
         onnx_iron.Session(tmp_path)
 
 
-@pytest.mark.usefixtures("without_npu")
 def test_models_that_share_a_state_agree_on_its_type() -> None:
     def declared(*shape: int) -> dict[str, StateSpec]:
         spec = Spec(shape, np.dtype(np.float32))
@@ -349,6 +348,7 @@ def test_models_that_share_a_state_agree_on_its_type() -> None:
         merged({one: declared(2, 3), other: declared(3, 2)})
 
 
+@pytest.mark.usefixtures("without_npu")
 def test_unknown_providers_and_options_are_refused(folder: Path) -> None:
     with pytest.raises(ValueError, match="there is no NPU to use"):
         onnx_iron.Session(folder, device="npu")

@@ -105,7 +105,8 @@ def test_two_processes_that_build_one_cache_build_each_design_once(
     ]
     keys = [key for one in started for key in one.communicate(timeout=240)[0].split()]
     assert [one.returncode for one in started] == [0, 0]
-    assert len(keys) == len(set(keys)) == len(list(cache.rglob("*.pdi")))
+    # Each design once; those of one configuration share the file that configures the array.
+    assert len(keys) == len(set(keys)) >= len(list(cache.rglob("*.pdi"))) > 0
 
 
 def test_designs_of_another_target_or_kernel_source_are_not_taken(
@@ -133,5 +134,6 @@ def test_a_session_is_not_opened_on_a_half_of_a_design(
     with pytest.raises(Exception, match="its design is not built; `onnx-iron build-kernels"):
         onnx_iron.Session(folder, device="npu")
     again = build_for(folder.parent, target)
-    assert again.built == 1
+    # What was damaged configures the array for all designs that share it.
+    assert again.built == sum(made.pdi == outcome.designs[0].pdi for made in outcome.designs)
     onnx_iron.Session(folder, device="npu").decode(x=np.ones((1, WIDTH), BFLOAT16))

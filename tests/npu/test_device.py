@@ -172,7 +172,8 @@ def test_a_call_of_a_llama_is_one_run_list(
         for name in plan.inputs
         if plan.homes[name].place.value == "constant"
     )
-    assert counted["bytes_to_device"] < weights // 10
+    # Instructions go anew where a position is in them; the simulator's hold whole designs.
+    assert counted["bytes_to_device"] < weights // 5
     assert counted["buffers_made"] < 5 * (plan.runs + 1), "XRT's own packets at the most"
 
 

@@ -53,7 +53,7 @@ class Bench:
         self.runs: RunList = context.run_list()
         self.a, self.b, self.y = (device.buffer(2 * 4 * 256) for _ in range(3))
         name = artifacts.kernel_name(made)
-        instructions = context.instructions(name, made.words({}), shared=True)
+        instructions = context.instructions(name, made.alone({}), shared=True)
         self.runs.add(
             context.kernel(name), instructions, [x.part() for x in (self.a, self.b, self.y)]
         )
@@ -93,7 +93,7 @@ def test_a_run_list_is_one_submission_for_every_24_runs(driver: Any, device: Dev
     name = artifacts.kernel_name(made)
     with device.context(artifacts.image([made], device.target)) as context:
         bench = Bench(device, context, made)
-        instructions = context.instructions(name, made.words({}), shared=True)
+        instructions = context.instructions(name, made.alone({}), shared=True)
         # y = y + b, fifty times: they run one after the other.
         runs = context.run_list()
         for _ in range(50):
@@ -122,7 +122,7 @@ def test_values_go_into_the_instructions(driver: Any, device: Device) -> None:
         src.to_device()
         for start in (0, 5):
             runs = context.run_list()
-            words = made.words({"start": start})
+            words = made.alone({"start": start})
             instructions = context.instructions(name, words, shared=False)
             runs.add(context.kernel(name), instructions, [src.part(), y.part()])
             runs.run(1000)
@@ -240,7 +240,7 @@ def test_an_unknown_kernel_and_foreign_instructions(driver: Any, device: Device)
             context.kernel("nothing")
         bench = Bench(device, context, made)
         name = artifacts.kernel_name(made)
-        wrong = context.instructions(name, other.words({}), shared=False)
+        wrong = context.instructions(name, other.alone({}), shared=False)
         runs = context.run_list()
         runs.add(context.kernel(name), wrong, [x.part() for x in (bench.a, bench.b, bench.y)])
         with pytest.raises(NpuError, match="a run failed"):
@@ -270,7 +270,7 @@ def test_more_buffers_than_a_design_has_are_refused(driver: Any, device: Device)
     with device.context(artifacts.image([made], device.target)) as context:
         name = artifacts.kernel_name(made)
         buffers = [device.buffer(2048).part() for _ in range(4)]
-        instructions = context.instructions(name, made.words({}), shared=True)
+        instructions = context.instructions(name, made.alone({}), shared=True)
         with pytest.raises(NpuError, match="argument 3 of the design is not there, and 4 buffers"):
             context.run_list().add(context.kernel(name), instructions, buffers)
 

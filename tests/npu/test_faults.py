@@ -89,9 +89,9 @@ class Pair:
 # Faults in a call, what the exception says, and how often a context is made anew.
 FAILURES = [
     ("error", 1, r"NPU: a run failed \(.*ERT_CMD_STATE_ERROR"),
-    ("hang", 1, r"NPU: 9 runs did not end within timeout_ms, 200"),
+    ("hang", 1, r"NPU: 3 runs did not end within timeout_ms, 200"),
     ("context_lost", 2, r"NPU: the hardware context was lost .*; it was rebuilt once, and lost"),
-    ("submission", 2, r"NPU: submitting 9 runs failed: .*; it was rebuilt once, and lost again"),
+    ("submission", 2, r"NPU: submitting 3 runs failed: .*; it was rebuilt once, and lost again"),
 ]
 
 
@@ -121,7 +121,7 @@ def test_an_xrt_without_the_function_is_waited_for_by_pyxrt(
     pair.step()
 
 
-@pytest.mark.parametrize("after", [1, 4, 8])
+@pytest.mark.parametrize("after", [1, 2])
 @pytest.mark.parametrize("fault", ["error", "hang"])
 def test_a_failure_in_the_middle_leaves_the_state(
     driver: Any, conv: Path, fault: str, after: int
@@ -135,7 +135,7 @@ def test_a_failure_in_the_middle_leaves_the_state(
 
 
 @pytest.mark.parametrize("fault", ["context_lost", "submission"])
-@pytest.mark.parametrize("after", [0, 5])
+@pytest.mark.parametrize("after", [0, 2])
 def test_a_lost_context_is_rebuilt_once_unseen(
     driver: Any, conv: Path, fault: str, after: int
 ) -> None:
@@ -172,7 +172,7 @@ def test_with_fallback_cpu_a_failing_call_is_counted(
     for step in range(5, 8):
         before = driver.counters()["runs"]
         np.testing.assert_allclose(run(npu, step), run(cpu, step), atol=TOLERANCE)
-        assert driver.counters()["runs"] == before + 9, "it is on the NPU again"
+        assert driver.counters()["runs"] == before + 3, "it is on the NPU again"
 
 
 def test_the_placement_report_counts_fallbacks(driver: Any, conv: Path) -> None:
@@ -189,7 +189,7 @@ def test_the_placement_report_counts_fallbacks(driver: Any, conv: Path) -> None:
     assert report.to_dict()["fallbacks"]["count"] == 1
 
 
-@pytest.mark.parametrize("after", [0, 3, 6])
+@pytest.mark.parametrize("after", [0, 3])
 def test_a_refused_buffer_fails_the_session_or_the_call_that_needs_it(
     driver: Any, conv: Path, after: int
 ) -> None:
@@ -237,7 +237,7 @@ def test_a_hang_without_a_timeout_ends_when_the_driver_gives_up(driver: Any, con
     pair.step()
     driver.fault("hang")
     start = time.monotonic()
-    pair.failing_step(r"NPU: 9 runs did not end \(.*ERT_CMD_STATE_TIMEOUT")
+    pair.failing_step(r"NPU: 3 runs did not end \(.*ERT_CMD_STATE_TIMEOUT")
     assert time.monotonic() - start < 10
     pair.step()
 
@@ -335,7 +335,7 @@ def test_a_session_alive_at_exit_and_the_counters_of_a_process(
     )
     assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
     counted = json.loads(report.read_text())
-    assert counted["runs"] == 9
+    assert counted["runs"] == 3
     assert counted["submissions"] == 1
 
 
@@ -441,7 +441,7 @@ def test_a_call_of_one_session_that_fails_is_nothing_to_another(driver: Any, bot
     for pair in (failing, other):
         pair.prompt(1)
     state = other.state()
-    driver.fault("error", after=4)
+    driver.fault("error", after=2)
     with pytest.raises(Exception, match="a run failed"):
         failing.npu.decode(x=rows(2))
     assert other.state() == state

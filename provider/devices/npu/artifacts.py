@@ -118,6 +118,10 @@ class Artifact:
         """The instructions for a call's values."""
         return self.compiler.words(self, content(self.instructions), values)
 
+    def alone(self, values: Mapping[str, int]) -> bytes:
+        """The instructions of a run that is this design alone, its buffers in their order."""
+        return self.compiler.join([(self.words(values), range(len(self.design.buffers)))])
+
 
 def with_addresses(made: Artifact, words: bytes, values: Mapping[str, int]) -> bytes:
     """Instructions with the addresses that a call's values give."""
