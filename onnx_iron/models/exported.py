@@ -7,9 +7,9 @@ from typing import Any
 
 from onnx_iron.dtypes import FLOAT32, as_dtype
 from onnx_iron.export import ExportReport, Progress, export
-from onnx_iron.models import gguf_text, huggingface_text
 from onnx_iron.models.checkpoint import Checkpoint
 from onnx_iron.models.decoder import Shape
+from onnx_iron.models.kept_files import GGUF, HUGGINGFACE
 from onnx_iron.models.text import Text
 
 
@@ -53,8 +53,7 @@ def export_checkpoint(
     shape = Shape(context, chunk if generates else context, logits)
     graph = checkpoint.family.build(checkpoint.config, weights, shape)
     checkpoint.check_all_used(weights)
-    others: dict[str, bytes | None] = {gguf_text.FILE: None}
-    others |= dict.fromkeys(huggingface_text.FILES)
+    others: dict[str, bytes | None] = dict.fromkeys((*HUGGINGFACE, GGUF))
     return export(
         graph.traces(),
         directory,
@@ -77,6 +76,11 @@ def text_of(folder: Path) -> Text:
         FileNotFoundError: the folder has none.
         ValueError: it can't be read.
     """
-    if (folder / gguf_text.FILE).is_file():
-        return gguf_text.unpacked(folder)
-    return huggingface_text.huggingface_text(folder)
+    # What reads text needs more packages than what writes models.
+    if (folder / GGUF).is_file():
+        from onnx_iron.models.gguf_text import unpacked
+
+        return unpacked(folder)
+    from onnx_iron.models.huggingface_text import huggingface_text
+
+    return huggingface_text(folder)

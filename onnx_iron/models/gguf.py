@@ -18,13 +18,12 @@ from gguf.tensor_mapping import get_tensor_name_map
 
 from onnx_iron.dtypes import FLOATS, as_dtype
 from onnx_iron.graph import Weight
-from onnx_iron.models import gguf_text
 from onnx_iron.models.decoder import DecoderConfig, Shape
 from onnx_iron.models.family import known_families
 from onnx_iron.models.gguf_config import ROPE_FACTORS, read_config
 from onnx_iron.models.gguf_header import TensorInfo
 from onnx_iron.models.gguf_parts import read_parts
-from onnx_iron.models.huggingface_text import FILES
+from onnx_iron.models.kept_files import GGUF, HUGGINGFACE, packed
 from onnx_iron.models.text import Text
 from onnx_iron.models.weights import Weights
 
@@ -111,10 +110,12 @@ class GGUFCheckpoint:
         weights.check_all_asked(self._tensors, lambda name: name == ROPE_FACTORS)
 
     def files(self) -> Mapping[str, bytes | None]:
-        return {**dict.fromkeys(FILES), gguf_text.FILE: gguf_text.packed(self.metadata)}
+        return {**dict.fromkeys(HUGGINGFACE), GGUF: packed(self.metadata)}
 
     def text(self) -> Text:
-        return gguf_text.gguf_text(self.metadata, str(self.path))
+        from onnx_iron.models.gguf_text import gguf_text
+
+        return gguf_text(self.metadata, str(self.path))
 
     def _spelled(self, name: str) -> str:
         """GGUF's name for a tensor of transformers."""

@@ -17,8 +17,8 @@ from onnx_iron.dtypes import FLOATS, Array, as_dtype
 from onnx_iron.graph import Weight
 from onnx_iron.models.family import family_of
 from onnx_iron.models.fields import Fields
-from onnx_iron.models.huggingface_text import FILES, huggingface_text
 from onnx_iron.models.json_file import read_object
+from onnx_iron.models.kept_files import HUGGINGFACE
 from onnx_iron.models.text import Text
 from onnx_iron.models.weights import Weights
 
@@ -95,7 +95,7 @@ class HuggingFaceFolder:
 
     def files(self) -> Mapping[str, bytes | None]:
         found: dict[str, bytes | None] = {}
-        for name in FILES:
+        for name in HUGGINGFACE:
             file = self.path / name
             found[name] = file.read_bytes() if file.is_file() else None
         return found
@@ -106,6 +106,8 @@ class HuggingFaceFolder:
         Raises:
             FileNotFoundError: There is no tokenizer.json.
         """
+        from onnx_iron.models.huggingface_text import huggingface_text
+
         return huggingface_text(self.path)
 
     def _weight(self, name: str, dtype: np.dtype[Any]) -> Weight:

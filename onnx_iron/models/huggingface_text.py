@@ -13,13 +13,16 @@ from tokenizers.decoders import DecodeStream
 from onnx_iron.models.chat import ChatTemplate
 from onnx_iron.models.fields import Fields
 from onnx_iron.models.json_file import read_object_if_there
+from onnx_iron.models.kept_files import (
+    CONFIG,
+    GENERATION,
+    TEMPLATE,
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+)
 from onnx_iron.models.text import Settings, Text
 from onnx_iron.models.tokenizer import END_NAMES
 
-_TOKENIZER, _TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
-_CONFIG, _GENERATION, _TEMPLATE = "config.json", "generation_config.json", "chat_template.jinja"
-# What an exported folder keeps, for this module to read it again.
-FILES = (_TOKENIZER, _TOKENIZER_CONFIG, _CONFIG, _GENERATION, _TEMPLATE)
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
@@ -30,17 +33,17 @@ def huggingface_text(folder: Path) -> Text:
         FileNotFoundError: There is no tokenizer.json.
         ValueError: A file that can't be read, or an entry that isn't what it should be.
     """
-    source = folder / _TOKENIZER
+    source = folder / TOKENIZER
     if not source.is_file():
         remedy = "save it with the model (AutoTokenizer.from_pretrained(...).save_pretrained(...))"
         raise FileNotFoundError(
-            f"{folder} has no {_TOKENIZER}, which turns texts into ids; {remedy}"
+            f"{folder} has no {TOKENIZER}, which turns texts into ids; {remedy}"
         )
-    config = read_object_if_there(folder / _TOKENIZER_CONFIG)
-    ends = _end_ids(folder / _CONFIG) | _end_ids(folder / _GENERATION)
+    config = read_object_if_there(folder / TOKENIZER_CONFIG)
+    ends = _end_ids(folder / CONFIG) | _end_ids(folder / GENERATION)
     special = _special_tokens(config)
     tokenizer = HuggingFaceTokenizer(source, special.get("eos_token"), ends)
-    return Text(tokenizer, _template(folder, config, special), _settings(folder / _GENERATION))
+    return Text(tokenizer, _template(folder, config, special), _settings(folder / GENERATION))
 
 
 class HuggingFaceTokenizer:
@@ -145,13 +148,13 @@ def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
 def _template(
     folder: Path, config: Mapping[str, Any], special: Mapping[str, str]
 ) -> ChatTemplate | None:
-    own = folder / _TEMPLATE
+    own = folder / TEMPLATE
     if own.is_file():
         try:
             return ChatTemplate(own.read_text("utf-8"), special, str(own))
         except UnicodeDecodeError as error:
             raise ValueError(f"{own} is no UTF-8 text ({error}); download it again") from error
-    template, source = config.get("chat_template"), str(folder / _TOKENIZER_CONFIG)
+    template, source = config.get("chat_template"), str(folder / TOKENIZER_CONFIG)
     if isinstance(template, list):
         named = {t.get("name"): t.get("template") for t in template if isinstance(t, dict)}
         template = named.get("default")
