@@ -17,7 +17,7 @@ class Log(Function):
 
     x = In()
     flops_each = 4
-    tolerance = Tolerance(2, 1, "a logarithm is approximated")
+    tolerance = Tolerance(1, 1, "a logarithm is approximated")
 
     def exact(self, x: Array) -> Array:
         return np.log(x)
