@@ -94,13 +94,7 @@ VOCABULARIES = {"SmolLM2-135M": 49152, "LFM2-350M": 65536, "Llama-3.2-1B": 12825
     "target",
     [
         Target.NPU1,
-        pytest.param(
-            Target.NPU2,
-            marks=pytest.mark.xfail(
-                reason="the design of a whole decode step begins a descriptor of a column without "
-                "work behind its weight's end"
-            ),
-        ),
+        Target.NPU2,
     ],
 )
 @pytest.mark.parametrize("model", MODELS)
