@@ -17,7 +17,7 @@ class Log(Function):
 
     x = In()
     flops_each = 4
-    tolerance = Tolerance(1, 1, "a logarithm is approximated")
+    tolerance = Tolerance(0, 1, "a logarithm of float64, rounded once")
 
     def exact(self, x: Array) -> Array:
         return np.log(x)
