@@ -69,6 +69,12 @@ def run(arguments: argparse.Namespace) -> None:
         raise ValueError("give one folder to write to: onnx-iron export MODEL -o OUT_DIR")
     check_folder(directory)
     checkpoint = open_checkpoint(arguments.model)
+    if checkpoint.family.endless and arguments.context:
+        kind = checkpoint.family.model_type
+        raise ValueError(
+            f"--context is {arguments.context}; a model of type {kind} keeps no cache, and texts "
+            "of any length have room: leave it out"
+        )
     chosen = sizes(arguments, checkpoint.config.context_length)
     with stage("Exporting") as report:
         written = export_checkpoint(
