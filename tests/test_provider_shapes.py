@@ -163,7 +163,7 @@ def test_a_tensor_of_another_rank_than_the_model_says_has_a_program_of_its_own(
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     session = iron(made.SerializeToString())
     x = np.arange(12, dtype=np.float32)
-    for shape in ((3, 4), (4, 3), (12,), (2, 2, 3), (3, 4), (12,)):
+    for shape in ((3, 4), (4, 3), (12,), (2, 2, 3), (3, 4, 1), (3, 4), (12,)):
         given = session.run(None, {"x": x, "s": np.array(shape)})[0]
         np.testing.assert_array_equal(given, -x.reshape(shape))
 
