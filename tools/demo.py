@@ -89,7 +89,12 @@ def run(arguments: argparse.Namespace) -> None:
         with stage("Getting the model") as report:
             path = smollm2(report)
     checkpoint = open_checkpoint(path)
-    chosen = sizes(arguments, checkpoint.config.context_length)
+    if not checkpoint.family.generates:
+        raise ValueError(
+            f"{path} holds a model of type {checkpoint.family.model_type}, which generates no "
+            "text; export it with onnx-iron export"
+        )
+    chosen = sizes(arguments, checkpoint.config.context_length, checkpoint.family)
     text = checkpoint.text()
     tokenizer = text.tokenizer
     prompt = _prompt(arguments.prompt, text)

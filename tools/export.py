@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from onnx_iron.tools.options import Subparsers, add_export_options, check_folder, sizes
+
+if TYPE_CHECKING:
+    from onnx_iron.models.checkpoint import Checkpoint
 
 
 def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
@@ -14,8 +18,8 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         "export",
         parents=[common],
         help="export a checkpoint to ONNX",
-        description="Write prefill.onnx, decode.onnx (an encoder's model.onnx), the weights that "
-        "they share and the tokenizer, and print the files' paths.",
+        description="Write prefill.onnx, decode.onnx (of an encoder, model.onnx or encoder.onnx), "
+        "the weights that they share and the tokenizer, and print the files' paths.",
     )
     parser.add_argument(
         "model",
@@ -69,7 +73,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise ValueError("give one folder to write to: onnx-iron export MODEL -o OUT_DIR")
     check_folder(directory)
     checkpoint = open_checkpoint(arguments.model)
-    chosen = sizes(arguments, checkpoint.config.context_length)
+    chosen = sizes(arguments, checkpoint.config.context_length, checkpoint.family)
     with stage("Exporting") as report:
         written = export_checkpoint(
             checkpoint,
@@ -84,4 +88,16 @@ def run(arguments: argparse.Namespace) -> None:
         )
     for path in written.files:
         print(path)
+    if checkpoint.left_out:
+        note(_left_out(checkpoint))
     note(f"{len(written.files)} files, {size(written.total_bytes)}")
+
+
+def _left_out(checkpoint: Checkpoint) -> str:
+    """Which tensors an export has not, and that this is meant."""
+    prefix, count = checkpoint.family.prefix, len(checkpoint.left_out)
+    parts = {name.removeprefix(prefix).partition(".")[0] for name in checkpoint.left_out}
+    return (
+        f"{count} tensors of {' and '.join(sorted(parts))} are left out: of a model of type "
+        f"{checkpoint.family.model_type}, the encoder alone is exported"
+    )

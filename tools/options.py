@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from onnx_iron.models.family import Family
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -58,7 +61,7 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
         type=positive,
         metavar="N",
         help=f"tokens that the cache holds, prompt and answer together (default: {CONTEXT}, or "
-        "what the model was made for if that is less)",
+        "what the model was made for if that is less); an encoder's longest input",
     )
     parser.add_argument(
         "--chunk",
@@ -77,19 +80,27 @@ class Sizes:
     chunk: int
 
 
-def sizes(arguments: argparse.Namespace, trained: int) -> Sizes:
+def sizes(arguments: argparse.Namespace, trained: int, family: Family) -> Sizes:
     """Fill in what the command line leaves open, for a model made for ``trained`` tokens.
 
     Raises:
-        ValueError: The context is longer than the model's or any, or the chunk than the context.
+        ValueError: The context is longer than the model's or any, or the chunk than the context;
+            a chunk for a model that takes a text as a whole.
     """
-    context = arguments.context or min(CONTEXT, trained)
+    context = arguments.context or (trained if family.whole else min(CONTEXT, trained))
     if context > trained:
         raise ValueError(
             f"--context is {context}, expected 1..{trained}, what the model was made for"
         )
     if context > MAX_CONTEXT:
         raise ValueError(f"--context is {context}, expected 1..{MAX_CONTEXT}")
+    if not family.generates:
+        if arguments.chunk is not None:
+            raise ValueError(
+                f"--chunk is {arguments.chunk}, but a model of type {family.model_type} takes its "
+                "input as a whole, of --context positions; leave it out"
+            )
+        return Sizes(context, context)
     chunk = arguments.chunk or min(CHUNK, context)
     if not 2 <= chunk <= context:
         raise ValueError(f"--chunk is {chunk}, expected 2..{context}, the context")

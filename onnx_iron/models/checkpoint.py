@@ -34,6 +34,11 @@ class Checkpoint(Protocol):
         """Refuse a tensor that nobody asked for."""
         ...
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The names of tensors that the family's graph is known to have no use for."""
+        ...
+
     def files(self) -> Mapping[str, bytes | None]:
         """What an exported folder keeps of it beside the model: tokenizer, chat template,
         generation settings. None for a file that must not be there.

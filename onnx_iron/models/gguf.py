@@ -109,6 +109,10 @@ class GGUFCheckpoint:
     def check_all_used(self, weights: Weights) -> None:
         weights.check_all_asked(self._tensors, lambda name: name == ROPE_FACTORS)
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        return ()
+
     def files(self) -> Mapping[str, bytes | None]:
         return {**dict.fromkeys(HUGGINGFACE), GGUF: packed(self.metadata)}
 

@@ -79,7 +79,9 @@ class HuggingFaceFolder:
         wanted = as_dtype(dtype)
         if wanted not in FLOATS:
             raise TypeError(f"weights: dtype is {wanted}, expected float32 or bfloat16")
-        return Weights(lambda name: self._weight(name, wanted), wanted, str(self.path))
+        return Weights(
+            lambda name: self._weight(name, wanted), wanted, str(self.path), self._spelled
+        )
 
     def check_all_used(self, weights: Weights) -> None:
         tied = bool(getattr(self.config, "tie_embeddings", False))
@@ -87,11 +89,15 @@ class HuggingFaceFolder:
         def idle(name: str) -> bool:
             return (
                 name.endswith(_TABLES)
-                or name.startswith(self.family.unused)
+                or self._is_unused(name)
                 or (tied and name == "lm_head.weight")
             )
 
         weights.check_all_asked(self._tensors, idle)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        return tuple(filter(self._is_unused, self._tensors))
 
     def files(self) -> Mapping[str, bytes | None]:
         found: dict[str, bytes | None] = {}
@@ -109,6 +115,14 @@ class HuggingFaceFolder:
         from onnx_iron.models.huggingface_text import huggingface_text
 
         return huggingface_text(self.path)
+
+    def _spelled(self, name: str) -> str:
+        """The checkpoint's name for a tensor of the family."""
+        whole = self.family.prefix + name
+        return whole if whole in self._tensors else name
+
+    def _is_unused(self, name: str) -> bool:
+        return name.removeprefix(self.family.prefix).startswith(self.family.unused)
 
     def _weight(self, name: str, dtype: np.dtype[Any]) -> Weight:
         tensor = self._tensors.get(name)
