@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -37,15 +40,38 @@ def threads(text: str) -> int:
     return value
 
 
+def folder(text: str) -> Path:
+    """Parse a folder's path, as argparse's ``type``."""
+    if not text or "\0" in text:
+        raise argparse.ArgumentTypeError(f"{text!r} is no path of a folder")
+    return Path(text)
+
+
 def check_folder(path: Path) -> None:
     """Refuse, before there is anything to write, a folder that can't be one.
 
     Raises:
-        ValueError: The path, or one above it, is a file.
+        ValueError: The path, or one above it, is a file or a link to nothing.
+        PermissionError: It can't be written to.
     """
-    nearest = next((place for place in (path, *path.parents) if place.exists()), path)
-    if nearest.exists() and not nearest.is_dir():
+    nearest = next((place for place in (path, *path.parents) if os.path.lexists(place)), path)
+    if not nearest.is_dir():
         raise ValueError(f"{path}: {nearest} is not a folder; give another to write the files to")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise PermissionError(
+            f"{path}: {nearest} can't be written to; give another folder to write the files to"
+        )
+
+
+@contextmanager
+def writing_to(path: Path) -> Iterator[None]:
+    """An error of a write says where it was, which the system's own does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def add_export_options(parser: argparse.ArgumentParser) -> None:

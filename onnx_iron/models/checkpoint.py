@@ -50,6 +50,10 @@ class Checkpoint(Protocol):
         ...
 
 
+# A file of a Hugging Face folder, given in place of the folder.
+_PARTS = (".safetensors", ".json", ".bin", ".pt", ".pth")
+
+
 def open_checkpoint(path: str | Path) -> Checkpoint:
     """A GGUF file, or a Hugging Face folder.
 
@@ -62,6 +66,17 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
         from onnx_iron.models.huggingface import HuggingFaceFolder
 
         return HuggingFaceFolder(path)
+    if not path.exists():
+        what = "a link to nothing" if path.is_symlink() else "no such file or folder"
+        raise FileNotFoundError(
+            f"{path}: {what}; give a Hugging Face folder, or the path of a GGUF file"
+        )
+    if path.suffix in _PARTS:
+        raise ValueError(
+            f"{path} is a part of a checkpoint; give the folder that it is in, {path.parent}"
+        )
+    if path.suffix == ".onnx":
+        raise ValueError(f"{path} is exported already; give a checkpoint, or open it as it is")
     from onnx_iron.models.gguf import GGUFCheckpoint
 
     return GGUFCheckpoint(path)

@@ -132,9 +132,12 @@ class HuggingFaceFolder:
                 "checkpoint is not whole, or of a variant that isn't implemented"
             )
         if tensor.dtype not in _DTYPES:
+            remedy = "use a checkpoint that isn't quantised"
+            if tensor.dtype == "F64":
+                remedy = "save the model in one of these (model.float())"
             raise ValueError(
                 f"{self.path}: tensor {name!r} is stored as {tensor.dtype}, expected "
-                f"{', '.join(_DTYPES)}; use a checkpoint that isn't quantised"
+                f"{', '.join(_DTYPES)}; {remedy}"
             )
         return Weight(tensor.shape, dtype, lambda: _load(tensor, name, dtype))
 
@@ -182,9 +185,14 @@ def _tensors(folder: Path) -> Iterator[tuple[str, _Tensor]]:
         yield name, parts[part][name]
     for part, tensors in parts.items():
         for name in tensors:
-            if placed.get(name) != part:
+            if name not in placed:
                 raise ValueError(
                     f"{folder / part} has a tensor {name!r} that {_INDEX} doesn't name"
+                )
+            if placed[name] != part:
+                raise ValueError(
+                    f"{folder}: tensor {name!r} is in {placed[name]}, as {_INDEX} says, and in "
+                    f"{part} too; which is the model's can't be told, download it again"
                 )
 
 
@@ -209,13 +217,17 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def _no_weights(folder: Path) -> str:
+    if any(folder.glob("*.onnx")):
+        return f"{folder} is exported already; give the checkpoint itself, or open it as it is"
     others = sorted(
         file.name
         for pattern in ("*.bin", "*.pt", "*.pth", "*.gguf")
         for file in folder.glob(pattern)
     )
     remedy = "download it whole"
-    if others:
+    if any((folder / name).is_symlink() for name in (_WHOLE, _INDEX)):
+        remedy = "one is a link to a file that is gone; download it again"
+    elif others:
         remedy = f"it has {others[0]}; save the model as safetensors (save_pretrained does)"
         if others[0].endswith(".gguf"):
             remedy = f"give the file itself, {others[0]}"
