@@ -108,7 +108,7 @@ class Talker:
             raise FileNotFoundError(
                 f"{folder} is no folder; give one that onnx-iron export has written"
             )
-        if not (folder / "decode.onnx").is_file():
+        if any(folder.glob("*.onnx")) and not (folder / "decode.onnx").is_file():
             raise ValueError(
                 f"{folder} holds no model that generates text; it needs decode.onnx, as onnx-iron "
                 "export writes it of a decoder"
