@@ -36,7 +36,9 @@ class Family:
         build: the graph of a configuration and its weights.
         generates: the model continues texts; otherwise it encodes.
         endless: its states have room for any number of rows, so that an export chooses no context.
-        unused: what names of tensors begin with that the graph has no use for.
+        whole: a call has as many positions as the export's context, never fewer.
+        prefix: what checkpoints of a class with a head have before the names of the tensors.
+        unused: what names of tensors, without the prefix, begin with that the graph has no use for.
     """
 
     model_type: str
@@ -45,6 +47,8 @@ class Family:
     build: Callable[[Any, Weights, Shape], Traced]
     generates: bool = True
     endless: bool = False
+    whole: bool = False
+    prefix: str = ""
     unused: tuple[str, ...] = ()
 
 

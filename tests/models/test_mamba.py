@@ -43,7 +43,7 @@ def test_a_context_for_a_model_without_a_cache_is_refused(
 ) -> None:
     given = ["export", str(folder), "-o", str(tmp_path / "out")]
     assert main([*given, "--context", "64"]) != 0
-    assert "--context is 64; a model of type mamba keeps no cache" in capsys.readouterr().err
+    assert "--context is 64, but a model of type mamba keeps no cache" in capsys.readouterr().err
     assert main(given) == 0
 
 
