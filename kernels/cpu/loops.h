@@ -12,15 +12,18 @@ namespace onnx_iron {
 
 // GEMM works on groups of this many rows of A, each group interleaved 8 elements at a time.
 inline constexpr int64_t kGroupRows = 3;
-// What one call of gemm computes at most: rows of A by rows of B.
+// What one call of gemm computes at most, in rows of A.
 inline constexpr int64_t kTileRows = 96;
-inline constexpr int64_t kTileColumns = 8;
 // The same with b as (K, N).
 inline constexpr int64_t kRowMajorTileRows = 96;
 inline constexpr int64_t kRowMajorTileColumns = 32;
 
 // Rows of float32 scratch begin at multiples of 8 elements, so that whole vectors fit.
 inline constexpr int64_t padded(int64_t n) { return (n + 7) / 8 * 8; }
+
+// A group of rows of A as GEMM packs it: its elements, and a cache line for what a loop notes of
+// it.
+inline constexpr int64_t group_floats(int64_t k) { return kGroupRows * padded(k) + 16; }
 
 // Keys that Attention takes at a time; part of the order of its sums.
 inline constexpr int64_t kAttentionChunk = 128;
@@ -72,7 +75,9 @@ struct TypedLoops {
                UnaryLoop epilogue);
   // Interleaves the rows of a (M, K) into groups begin..end-1.
   void (*pack)(const void* a, float* packed, int64_t m, int64_t k, int64_t begin, int64_t end);
-  // A tile of out (M, N): groups group..group_end-1 of packed rows, rows column.. of b (N, K).
+  // A tile of out (M, N): groups group..group_end-1 of packed rows, tile_columns rows column.. of b
+  // (N, K).
+  int64_t tile_columns;
   void (*gemm)(const float* packed, const void* b, void* out, int64_t m, int64_t n, int64_t k,
                int64_t group, int64_t group_end, int64_t column, UnaryLoop epilogue);
 

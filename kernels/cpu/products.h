@@ -25,8 +25,7 @@ class ColMajorProduct : public Kernel {
       : loops_(loops().of(dtype)), m_(m), n_(n), k_(k), a_(a), b_(b), epilogue_(epilogue) {}
 
   size_t scratch_bytes() const override {
-    const int64_t rows = m_ == 1 ? 1 : groups() * kGroupRows;
-    return rows * padded(k_) * sizeof(float);
+    return (m_ == 1 ? padded(k_) : groups() * group_floats(k_)) * sizeof(float);
   }
 
   void run(const Buffers& buffers, Threads& threads) const override {
@@ -48,15 +47,16 @@ class ColMajorProduct : public Kernel {
     });
     constexpr int64_t kTileGroups = kTileRows / kGroupRows;
     const int64_t blocks = (groups() + kTileGroups - 1) / kTileGroups;
-    const int64_t columns = (n_ + kTileColumns - 1) / kTileColumns;
-    const int64_t products = std::min(m_, kTileRows) * kTileColumns * k_;
+    const int64_t tile_columns = loops_.tile_columns;
+    const int64_t columns = (n_ + tile_columns - 1) / tile_columns;
+    const int64_t products = std::min(m_, kTileRows) * tile_columns * k_;
     const int64_t grain = kProductGrain / std::max<int64_t>(products, 1);
     // Tiles of one block of rows follow each other, so that its part of a stays in the cache.
     parallel_ranges(threads, blocks * columns, grain, 1, [&](int64_t begin, int64_t end) {
       for (int64_t tile = begin; tile < end; ++tile) {
         const int64_t block = tile / columns;
         loops_.gemm(packed, b, out, m_, n_, k_, groups() * block / blocks,
-                    groups() * (block + 1) / blocks, tile % columns * kTileColumns, epilogue_);
+                    groups() * (block + 1) / blocks, tile % columns * tile_columns, epilogue_);
       }
     });
   }

@@ -7,6 +7,13 @@
 namespace onnx_iron {
 namespace ONNX_IRON_PATH {
 
+// What one call of gemm computes at most, in rows of b.
+#if defined(__AVX512F__)
+inline constexpr int kTileColumns = 16;
+#else
+inline constexpr int kTileColumns = 8;
+#endif
+
 template <typename T>
 void widen(const void* x, float* out, int64_t n);
 template <typename T>
@@ -36,6 +43,13 @@ void pack(const void* a, float* packed, int64_t m, int64_t k, int64_t begin, int
 template <typename T>
 void gemm(const float* packed, const void* b, void* out, int64_t m, int64_t n, int64_t k,
           int64_t group, int64_t group_end, int64_t column, UnaryLoop epilogue);
+#if defined(__AVX512BF16__)
+template <>
+void pack<bf16>(const void*, float*, int64_t, int64_t, int64_t, int64_t);
+template <>
+void gemm<bf16>(const float*, const void*, void*, int64_t, int64_t, int64_t, int64_t, int64_t,
+                int64_t, UnaryLoop);
+#endif
 template <typename T>
 void gemv_row_major(const float* x, const void* b, void* out, int64_t n, int64_t k, int64_t begin,
                     int64_t end, UnaryLoop epilogue);

@@ -23,6 +23,7 @@ constexpr TypedLoops typed() {
       .causal_conv1d = causal_conv1d<T>,
       .gemv = gemv<T>,
       .pack = pack<T>,
+      .tile_columns = kTileColumns,
       .gemm = gemm<T>,
       .gemv_row_major = gemv_row_major<T>,
       .gemm_row_major = gemm_row_major<T>,
