@@ -7,11 +7,14 @@
 namespace onnx_iron {
 namespace ONNX_IRON_PATH {
 
-// What one call of gemm computes at most, in rows of b.
+// What one call of gemm computes at most, in rows of b, and the rows of a that gemm_row_major takes
+// at once.
 #if defined(__AVX512F__)
 inline constexpr int kTileColumns = 16;
+inline constexpr int kRowMajorGroup = 12;
 #else
 inline constexpr int kTileColumns = 8;
+inline constexpr int kRowMajorGroup = 6;
 #endif
 
 template <typename T>
@@ -54,8 +57,13 @@ template <typename T>
 void gemv_row_major(const float* x, const void* b, void* out, int64_t n, int64_t k, int64_t begin,
                     int64_t end, UnaryLoop epilogue);
 template <typename T>
-void gemm_row_major(const float* a, const void* b, void* out, int64_t n, int64_t k, int64_t row,
-                    int64_t row_end, int64_t column, UnaryLoop epilogue);
+void pack_rows(const void* a, float* packed, int64_t m, int64_t k, int64_t begin, int64_t end);
+template <typename T>
+void pack_panel(const void* b, void* out, int64_t n, int64_t k, int64_t column);
+template <typename T>
+void gemm_row_major(const float* packed, const void* b, const float* panel, void* out, int64_t m,
+                    int64_t n, int64_t k, int64_t group, int64_t group_end, int64_t column,
+                    UnaryLoop epilogue);
 template <typename T>
 void attention(const AttentionChunk& chunk, const float* query, const int64_t* counts, int64_t rows,
                float* records);
