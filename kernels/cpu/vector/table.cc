@@ -26,8 +26,12 @@ constexpr TypedLoops typed() {
       .widened_exp = widened_exp<T>,
       .gemv = gemv<T>,
       .pack = pack<T>,
+      .tile_columns = kTileColumns,
       .gemm = gemm<T>,
       .gemv_row_major = gemv_row_major<T>,
+      .row_major_group = kRowMajorGroup,
+      .pack_rows = pack_rows<T>,
+      .pack_panel = pack_panel<T>,
       .gemm_row_major = gemm_row_major<T>,
       .attention = attention<T>,
   };
