@@ -147,3 +147,13 @@ def test_empty_operands_are_no_fault() -> None:
     given = [heads, heads, np.zeros((0, 2, 5), F32), s]
     _, last = run_kernel("LinearAttention", given, [((0, 2, 5), F32), ((2, 3, 5), F32)])
     assert_same_bits(last, s)
+
+
+@pytest.mark.parametrize("states", [5, 8, 11])
+def test_an_infinite_step_makes_no_nan_of_its_own(states: int) -> None:
+    x, dt = np.ones((1, 9), F32), np.full((1, 9), np.inf, F32)
+    ones, state = np.ones((1, states), F32), np.ones((9, states), F32)
+    y, _ = run_kernel(
+        "SelectiveScan", [x, dt, -state, ones, ones, state], [(x.shape, F32), (state.shape, F32)]
+    )
+    assert (y == np.inf).all()

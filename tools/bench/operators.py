@@ -3,7 +3,8 @@
 ``python -m onnx_iron.tools.bench.operators [--rounds N] [--threads N] [--width N]``
 
 Each operator is a graph of one step. The peer runs the same graph in the standard dialect, so with
-onnxruntime's kernel for RMSNormalization, RotaryEmbedding, CausalConvWithState, MatMul and so on.
+onnxruntime's kernel for RMSNormalization, RotaryEmbedding, CausalConvWithState, MatMul and so on, a
+Scan for a selective scan, and what onnxruntime makes of LinearAttention.
 """
 
 from __future__ import annotations
@@ -55,6 +56,23 @@ def operators(rows: int, width: int) -> Mapping[str, OneStep]:
         y = F.scaled_dot_product_attention(query, keys, values, enable_gqa=True)
         return y.reshape(rows, width)
 
+    def delta(x: Any, n: Any, decay: Array, beta: Array, carried: State) -> Any:
+        heads = x.reshape(rows, width // 128, 128)
+        # Longer keys would make the states grow without end.
+        y = F.gated_delta_rule(heads, heads * 0.05, heads, decay, beta, carried)
+        return y.reshape(rows, width)
+
+    scanned = {
+        "a": -np.abs(weight(width, 16)),
+        "b": weight(rows, 16),
+        "c": weight(rows, 16),
+        "carried": state((width, 16), np.float32),
+    }
+    corrected = {
+        "decay": -np.abs(weight(rows, width // 128)),
+        "beta": np.abs(weight(rows, width // 128)) % 1,
+        "carried": state((width // 128, 128, 128), np.float32),
+    }
     carried = {"taps": weight(3, width), "carried": F.conv_state(3, width, rows, np.float32)}
     cache = (512, max(width // 256, 1), 64)
     return {
@@ -70,6 +88,13 @@ def operators(rows: int, width: int) -> Mapping[str, OneStep]:
         "causal_conv1d silu": OneStep(
             lambda x, n, **p: conv(x, n, activation="silu", **p), **carried
         ),
+        "selective_scan": OneStep(
+            lambda x, n, a, b, c, carried: F.selective_scan(
+                x, x, a, b, c, carried, dt_softplus=True
+            ),
+            **scanned,
+        ),
+        "gated_delta_rule": OneStep(delta, **corrected),
         "linear": OneStep(
             lambda x, n, w: F.linear(x, w, precision=F.Precision.HIGHEST), w=weight(width, width)
         ),
