@@ -223,6 +223,23 @@ def real_cases(dtype: np.dtype) -> list[Case]:
             {},
             "-step",
         ),
+        Case(
+            "SelectiveScan",
+            [
+                *(x(131, 77), x(131, 77, seed=1), -np.abs(normal(77, 13)), x(131, 13)),
+                *(x(131, 13, seed=1), normal(77, 13, seed=1), normal(77), None, scalar(99)),
+            ],
+            [((131, 77), dtype), ((77, 13), F32)],
+            {"dt_softplus": 1},
+        ),
+        Case(
+            "LinearAttention",
+            [
+                *(x(41, 6, 20) * dtype.type(0.2), x(41, 3, 20) * dtype.type(0.2), x(41, 3, 77)),
+                *(normal(3, 20, 77), -np.abs(normal(41, 3)), x(41, 3), scalar(33)),
+            ],
+            [((41, 6, 77), dtype), ((3, 20, 77), F32)],
+        ),
         Case("GEMV", [x(301, 1203), x(1203)], out(301)),
         Case("GEMM", [x(101, 203), x(157, 203)], out(101, 157), {"b_col_maj": 1}),
         Case("GEMM", [x(101, 303), x(303, 157)], out(101, 157), {}, "-row-major"),
