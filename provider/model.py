@@ -171,7 +171,14 @@ class Model:
     def row_inputs(self) -> dict[str, int]:
         """The inputs that have an entry for each token or sample, and the axis that counts them."""
         if self.rows_value is None:
-            return {n: 0 for n, port in self.inputs.items() if port.dims and n not in self.values}
+            found = {n: 0 for n, port in self.inputs.items() if port.dims and n not in self.values}
+            said = {
+                name: axis
+                for name in found
+                for axis, bound in self.bounds.get(name, {}).items()
+                if bound.fixed() is not None
+            }
+            return said or found
         rows = Value.named(self.rows_value)
         found = {}
         for name in self.inputs:

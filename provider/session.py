@@ -283,10 +283,20 @@ class Session:
         fits = one_row_inputs(prefill, decode) and same_outputs(prefill, decode)
         return decode if fits else prefill
 
+    def _row_inputs(self, model: Model) -> dict[str, int]:
+        """The inputs that have an entry for each row, and its axis: as another model has them, of a
+        graph whose rows are bounded in its body where there are several.
+        """
+        found = model.row_inputs()
+        for other in self._models.values() if model.rows_value is None else ():
+            if other.rows_value is not None:
+                found |= {n: axis for n, axis in other.row_inputs().items() if n in found}
+        return found
+
     def _call(self, where: str, model: Model, inputs: Mapping[str, Any]) -> dict[str, Array]:
         arrays = self._arrays(where, model, inputs)
         value = model.rows_value
-        row_inputs = model.row_inputs()
+        row_inputs = self._row_inputs(model)
         axis = next(iter(row_inputs.values()), 0)
         count = leading([arrays[name] for name in row_inputs if name in arrays], axis)
         if value is not None and value not in arrays and fits_padded(model, arrays):

@@ -149,11 +149,16 @@ BAD_NODES = [
     ),
     (
         Case("RoPE", [normal(4, 5), normal(2, 5)], [((4, 5), F32)]),
-        "RoPE: x has shape (4, 5), expected (R, D) with an even D",
+        "RoPE: x has shape (4, 5), expected (R, D) or (B, R, D) with an even D",
     ),
     (
         Case("RoPE", [normal(4, 6), normal(3, 6)], [((4, 6), F32)]),
         "RoPE: angles has shape (3, 6), expected (A, 6) with A a divisor of 4 (x's rows)",
+    ),
+    (
+        Case("RoPE", [normal(2, 4, 6), normal(3, 4, 6)], [((2, 4, 6), F32)]),
+        "RoPE: angles has shape (3, 4, 6), expected (A, 6) with A a divisor of 4 (x's rows), or "
+        "(2, A, 6)",
     ),
     (
         Case("RoPE", [normal(4, 6), normal(2, 6)], [((4, 6), F32)], {"interleaved": 2}),

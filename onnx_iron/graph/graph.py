@@ -15,6 +15,7 @@ from onnx_iron.graph.arrays import as_array, is_array
 from onnx_iron.graph.context import active
 from onnx_iron.graph.handle import Handle, Role, Tensor
 from onnx_iron.graph.kernels import by_kernel
+from onnx_iron.graph.leading import bounded
 from onnx_iron.graph.parts import State, Weight
 from onnx_iron.graph.reference import Compute, by_reference, run_reference
 from onnx_iron.graph.trace import Trace
@@ -88,8 +89,9 @@ class Graph:
         }
         for axis, name, place in self._bounded(names):
             if sizes[name] > 1:
-                before = (slice(None),) * axis
-                handles[place] = handles[place][(*before, slice(values[name]))]
+                handles[place] = bounded(handles[place], {axis: values[name]})
+            else:
+                trace.single.setdefault(names[place], []).append(axis)
         token = active.set(trace)
         try:
             returned = body(*handles, **{name: values[name] for name in value_names})
@@ -190,13 +192,26 @@ class Graph:
                     f"{'1' if size == 1 else f'0..{size}'} (the input it bounds has {size} entries)"
                 )
         outputs = run_reference(trace, arrays, numbers, states, compute)
-        first = next(iter(arrays.values()), np.empty(0))
-        rows = next(iter(numbers[name] for name in sizes), first.shape[0] if first.ndim else 1)
+        rows = self._rows(trace, sizes, numbers)
         if isinstance(trace.returned, Mapping):
             return outputs, rows
         if isinstance(trace.returned, tuple | list):
             return tuple(outputs.values()), rows
         return outputs["output"], rows
+
+    def _rows(self, trace: Trace, sizes: Mapping[str, int], numbers: Mapping[str, int]) -> int:
+        """How many rows of a call are valid: what ``bounds`` says, or the bound of an input; where
+        there is none, all along the axis that was bounded in a call before, else along the first.
+        """
+        if sizes:
+            return numbers[next(iter(sizes))]
+        axes: dict[str, int] = self.__dict__.setdefault("_row_axes", {})
+        for name, axis, rows in trace.input_bounds():
+            axes[name] = axis
+            return rows.evaluate(numbers)
+        first = next(iter(trace.inputs.values()), None)
+        axis = axes.get(first.name, 0) if first is not None else 0
+        return first.shape[axis] if first is not None and axis < first.ndim else 1
 
     def reference_states(self) -> dict[str, Array]:
         """The states of the reference run by name: those that a call has used so far."""
