@@ -65,6 +65,7 @@ class Block(Graph):
         return state(shape, self._dtype)
 
 
+SEQUENCES = 3
 PREFILL = ({"rows": 6}, {"rows": 1}, {"rows": 0}, {"rows": 4})
 
 
@@ -81,11 +82,43 @@ class ShortConvolution(Block):
         self.conv = F.conv_state(3, WIDTH, CHUNK, self._dtype)
 
     def body(self, x: Any, *, rows: Any) -> Any:
-        x = x[:rows] if x.shape[0] > 1 else x
+        x = x[..., :rows, :] if x.shape[-2] > 1 else x
         h = F.rms_norm(x, WIDTH, self.norm)
         before, after, signal = (F.linear(h, w, precision=HIGHEST) for w in self.into)
         h = after * F.causal_conv1d(before * signal, self.taps, self.conv)
         return x + F.linear(h, self.out, precision=HIGHEST)
+
+
+@graph("short convolutions of a batch, prefill", PREFILL, x=(SEQUENCES, CHUNK, WIDTH))
+@graph("short convolutions of a batch, decode", ({"rows": 1},) * 3, x=(SEQUENCES, 1, WIDTH))
+class ShortConvolutions(ShortConvolution):
+    """The same of several sequences, each with rows of its own in the state."""
+
+    def build(self) -> None:
+        super().build()
+        self.conv = F.conv_state(3, WIDTH, CHUNK, self._dtype, batch=SEQUENCES)
+
+
+@graph(
+    "caches of a batch, written at one place",
+    ({"position": 0, "rows": 6}, {"position": 6, "rows": 2}, {"position": 8, "rows": 6}),
+    x=(SEQUENCES, CHUNK, WIDTH),
+    angles=(CHUNK, WIDTH // HEADS),
+)
+class Caches(Block):
+    """Rows of several sequences turned by the angles that they share, and kept."""
+
+    def build(self) -> None:
+        self.turned = self.state(SEQUENCES, CACHE, HEADS, WIDTH // HEADS)
+        self.own = self.state(SEQUENCES, CACHE, HEADS, WIDTH // HEADS)
+
+    def body(self, x: Any, angles: Any, *, position: Any, rows: Any) -> Any:
+        x, here = x[:, :rows], slice(position, position + x.shape[1])
+        split = x.reshape(*x.shape[:2], HEADS, WIDTH // HEADS)
+        self.turned[:, here] = F.rope(split, angles)
+        each = F.stack([angles, angles * 0.5, angles * 2], 0)
+        self.own[:, here] = F.rope(split, each, interleaved=True)
+        return x + self.turned[:, position].reshape(SEQUENCES, 1, WIDTH)
 
 
 @graph(
