@@ -27,6 +27,7 @@ constexpr TypedLoops typed() {
       .gemv_row_major = gemv_row_major<T>,
       .gemm_row_major = gemm_row_major<T>,
       .attention = attention<T>,
+      .attention_pack = attention_pack<T>,
   };
 }
 
@@ -52,7 +53,9 @@ extern const Loops kLoops;
 constinit const Loops kLoops = {ONNX_IRON_TEXT(ONNX_IRON_PATH),
                                 typed<float>(),
                                 typed<bf16>(),
-                                {.attention_fold = attention_fold, .divide = divide},
+                                {.attention_tile = attention_tile,
+                                 .attention_fold = attention_fold,
+                                 .divide = divide},
                                 kFunctions,
                                 std::size(kFunctions)};
 

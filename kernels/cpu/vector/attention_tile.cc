@@ -1,0 +1,205 @@
+// Attention of many query rows over one packed chunk of keys. A score's eight sums over D, and the
+// order in which they are added, are those of rows that take the chunk as it is in memory; so are
+// the sums over the keys. Only what stands together in a register differs.
+#include "kernels/cpu/vector/attention.h"
+
+namespace onnx_iron {
+namespace ONNX_IRON_PATH {
+namespace {
+
+// Rows at a time, with two vectors of keys or columns each: what the registers hold.
+constexpr int kRows = kWide == 16 ? 12 : 6;
+constexpr int kVectors = 2;
+constexpr int kTogether = kVectors * kWide;
+static_assert(kAttentionTile % kRows == 0 && kAttentionPack % kTogether == 0);
+
+struct Held {
+  Wide v[kRows][kVectors];
+};
+
+// from[r * stride + k * step] * packed[k], summed over k.
+ONNX_IRON_INLINE void multiply(const float* from, int64_t stride, int64_t step, const float* packed,
+                               int64_t steps, Held& held) {
+  Wide sums[kRows][kVectors];
+#pragma GCC unroll 12
+  for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = all<Wide>(0.0f);
+  for (int64_t k = 0; k < steps; ++k) {
+    const Wide low = wide_at(packed + k * kAttentionPack);
+    const Wide high = wide_at(packed + k * kAttentionPack + kWide);
+#pragma GCC unroll 12
+    for (int r = 0; r < kRows; ++r) {
+      const Wide same = all<Wide>(from[r * stride + k * step]);
+      sums[r][0] = fma(same, low, sums[r][0]);
+      sums[r][1] = fma(same, high, sums[r][1]);
+    }
+  }
+#pragma GCC unroll 12
+  for (int r = 0; r < kRows; ++r) {
+    held.v[r][0] = sums[r][0];
+    held.v[r][1] = sums[r][1];
+  }
+}
+
+ONNX_IRON_INLINE void add_to(Held& sums, const Held& more) {
+#pragma GCC unroll 12
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) sums.v[r][v] = add(sums.v[r][v], more.v[r][v]);
+  }
+}
+
+// Products of kRows rows with kTogether keys. Lane l of the eight has the elements l, l + 8, ...;
+// they are added as ((0+4)+(2+6)) + ((1+5)+(3+7)).
+void score(const float* query, int64_t stride, const float* packed, float* scores) {
+  const int64_t steps = stride / 8;
+  const auto lanes = [&](int lane, Held& held) {
+    multiply(query + lane, stride, 8, packed + lane * steps * kAttentionPack, steps, held);
+  };
+  Held even, odd, pair, last;
+  const auto half = [&](int first, Held& sums) {
+    lanes(first, sums);
+    lanes(first + 4, last);
+    add_to(sums, last);
+    lanes(first + 2, pair);
+    lanes(first + 6, last);
+    add_to(pair, last);
+    add_to(sums, pair);
+  };
+  half(0, even);
+  half(1, odd);
+  add_to(even, odd);
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) {
+      keep(scores + r * kAttentionChunk + v * kWide, even.v[r][v]);
+    }
+  }
+}
+
+void weigh(const float* weights, const float* packed, int64_t begin, int64_t end, int64_t rows,
+           int64_t width, float* records) {
+  const int64_t stride = attention_record(width);
+  for (int64_t column = 0; column < width; column += kTogether) {
+    const float* values = packed + column / kAttentionPack * kAttentionPack * kAttentionChunk +
+                          column % kAttentionPack;
+    Held held;
+    multiply(weights + begin, kAttentionChunk, 1, values + begin * kAttentionPack, end - begin,
+             held);
+    alignas(64) float sums[kTogether];
+    for (int64_t r = 0; r < rows; ++r) {
+      keep(sums, held.v[r][0]);
+      keep(sums + kWide, held.v[r][1]);
+      for (int64_t c = 0; c < kTogether && column + c < padded(width); ++c) {
+        records[r * stride + column + c] = sums[c];
+      }
+    }
+  }
+}
+
+// A row whose sums are not finite: what it does not see was multiplied by zero, and may hold
+// anything.
+void weigh_seen(const AttentionChunk& chunk, const AttentionRow& row, const float* weights,
+                const float* packed, int64_t begin, int64_t end, float* record) {
+  for (int64_t c = 0; c < padded(chunk.value_width); c += 8) {
+    const float* values =
+        packed + c / kAttentionPack * kAttentionPack * kAttentionChunk + c % kAttentionPack;
+    F8 sums = zero();
+    for (int64_t j = begin; j < end; ++j) {
+      if (!is_seen(chunk, row, j)) continue;
+      sums = fma(splat(weights[j]), load(values + j * kAttentionPack), sums);
+    }
+    store(record + c, sums);
+  }
+}
+
+void run(const AttentionChunk& chunk, const float* packed_keys, const float* packed_values,
+         const float* query, const AttentionRow* rows, int64_t count, float* records) {
+  alignas(64) float scores[kRows * kAttentionChunk];
+  int64_t begin = kAttentionChunk, end = 0;
+  for (int64_t r = 0; r < count; ++r) {
+    if (rows[r].first >= rows[r].last) continue;
+    begin = rows[r].first < begin ? rows[r].first : begin;
+    end = rows[r].last > end ? rows[r].last : end;
+  }
+  begin = (begin < end ? begin : end) / kTogether * kTogether;
+  end = (end + kTogether - 1) / kTogether * kTogether;
+  const int64_t stride = padded(chunk.key_width);
+  for (int64_t j = begin; j < end; j += kTogether) {
+    const float* keys = packed_keys + j / kAttentionPack * kAttentionPack * stride;
+    score(query, stride, keys + j % kAttentionPack, scores + j);
+  }
+  const int64_t width = padded(chunk.value_width), record = attention_record(chunk.value_width);
+  for (int64_t r = 0; r < count; ++r) {
+    float* tail = records + r * record + width;
+    weigh_scores(chunk, rows[r], begin, end, scores + r * kAttentionChunk, tail, tail + 1);
+  }
+  weigh(scores, packed_values, begin, end, count, chunk.value_width, records);
+  for (int64_t r = 0; r < count; ++r) {
+    if (all_finite(records + r * record, width)) continue;
+    weigh_seen(chunk, rows[r], scores + r * kAttentionChunk, packed_values, begin, end,
+               records + r * record);
+  }
+}
+
+// Eight rows of eight become columns.
+ONNX_IRON_INLINE void turn(F8* x) {
+  alignas(32) float rows[8][8], columns[8][8];
+  for (int r = 0; r < 8; ++r) store(rows[r], x[r]);
+  for (int r = 0; r < 8; ++r) {
+    for (int c = 0; c < 8; ++c) columns[c][r] = rows[r][c];
+  }
+  for (int c = 0; c < 8; ++c) x[c] = load(columns[c]);
+}
+
+}  // namespace
+
+void attention_tile(const AttentionChunk& chunk, const float* packed_keys,
+                    const float* packed_values, const float* query, const AttentionRow* rows,
+                    int64_t count, float* records) {
+  for (int64_t row = 0; row < count; row += kRows) {
+    const int64_t here = count - row < kRows ? count - row : kRows;
+    run(chunk, packed_keys, packed_values, query + row * padded(chunk.key_width), rows + row, here,
+        records + row * attention_record(chunk.value_width));
+  }
+}
+
+template <typename T>
+void attention_pack(const AttentionChunk& chunk, int64_t keys, float* packed_keys,
+                    float* packed_values) {
+  const T* key = static_cast<const T*>(chunk.key);
+  const int64_t steps = padded(chunk.key_width) / 8;
+  for (int64_t j = 0; j < kAttentionChunk; j += 8) {
+    float* block = packed_keys + j / kAttentionPack * kAttentionPack * padded(chunk.key_width) +
+                   j % kAttentionPack;
+    for_eights(chunk.key_width, [&](int64_t i, auto load_part, auto) {
+      F8 part[8];
+      for (int r = 0; r < 8; ++r) {
+        part[r] = j + r < keys ? load_part(key + (j + r) * chunk.key_stride + i) : zero();
+      }
+      turn(part);
+      // Element i + l of each key is step i / 8 of lane l.
+      for (int l = 0; l < 8; ++l) store(block + (l * steps + i / 8) * kAttentionPack, part[l]);
+    });
+  }
+  const T* value = static_cast<const T*>(chunk.value);
+  const int64_t whole = attention_packed_values(chunk.value_width) / kAttentionChunk;
+  for (int64_t column = 0; column < whole; column += kAttentionPack) {
+    float* block = packed_values + column * kAttentionChunk;
+    const int64_t width =
+        chunk.value_width - column < kAttentionPack ? chunk.value_width - column : kAttentionPack;
+    for (int64_t j = 0; j < kAttentionChunk; ++j) {
+      float* to = block + j * kAttentionPack;
+      if (j >= keys || width < kAttentionPack) {
+        for (int64_t c = 0; c < kAttentionPack; c += 8) store(to + c, zero());
+      }
+      if (j >= keys) continue;
+      const T* from = value + j * chunk.value_stride + column;
+      for_eights(width,
+                 [&](int64_t c, auto load_part, auto) { store(to + c, load_part(from + c)); });
+    }
+  }
+}
+
+template void attention_pack<float>(const AttentionChunk&, int64_t, float*, float*);
+template void attention_pack<bf16>(const AttentionChunk&, int64_t, float*, float*);
+
+}  // namespace ONNX_IRON_PATH
+}  // namespace onnx_iron
