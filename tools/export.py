@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from onnx_iron.tools.options import Subparsers, add_export_options, check_folder, sizes
+from onnx_iron.tools.options import Subparsers, add_export_options, check_folder, positive, sizes
 
 
 def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
@@ -35,6 +35,13 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         choices=("last", "all"),
         default="last",
         help="of the prompt's last token, or of all of them (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--batch",
+        type=positive,
+        metavar="B",
+        help="run B sequences of one length at once, ids (B, tokens), with states of their own and "
+        "one position (default: one sequence, ids (tokens,))",
     )
     parser.add_argument(
         "--dialect",
@@ -78,6 +85,7 @@ def run(arguments: argparse.Namespace) -> None:
             context=chosen.context,
             chunk=chosen.chunk,
             logits=arguments.logits,
+            batch=arguments.batch,
             dialect=arguments.dialect,
             state_dtype=arguments.state_dtype,
             progress=report,

@@ -39,7 +39,7 @@ class Graph:
 
     Attributes:
         bounds: by input the per-call value that bounds its first axis, or a mapping of axes to
-            values: ``{"x": "rows"}``.
+            values: ``{"x": "rows"}``, or ``{"x": {-2: "rows"}}`` where a batch may stand in front.
 
     Example:
         >>> class Norm(Graph):
@@ -87,7 +87,7 @@ class Graph:
             name: Value({}, 1) if sizes.get(name) == 1 else trace.value(name)
             for name in dict.fromkeys([*value_names, *sizes])
         }
-        for axis, name, place in self._bounded(names):
+        for axis, name, place in self._bounded({h.name: h.shape for h in handles}):
             if sizes[name] > 1:
                 handles[place] = bounded(handles[place], {axis: values[name]})
             else:
@@ -167,7 +167,7 @@ class Graph:
     ) -> tuple[Any, int]:
         """What the body gives on arrays, and how many rows of the first input are valid."""
         names, value_names = self._parameters(self.body)
-        bounds = {name for _, name, _ in self._bounded(names)}
+        bounds = {value for axes in self._axes(names).values() for value in axes.values()}
         known = {*value_names, *bounds}
         if len(inputs) != len(names) or not known - bounds <= set(values) <= known:
             raise TypeError(
@@ -224,13 +224,30 @@ class Graph:
             array[...] = 0
         self.__dict__["_position"] = 0
 
-    def _bounded(self, names: Sequence[str]) -> Iterator[tuple[int, str, int]]:
-        """The axes that ``bounds`` names: axis, value, and the input's place."""
-        for name, given in self.bounds.items():
-            if name not in names:
-                continue  # an input of another body
-            axes = {0: given} if isinstance(given, str) else given
-            yield from ((axis, value, names.index(name)) for axis, value in axes.items())
+    def _axes(self, names: Sequence[str]) -> dict[str, Mapping[int, str]]:
+        """The values of ``bounds`` by axis, of these inputs; others are another body's."""
+        return {
+            name: {0: given} if isinstance(given, str) else given
+            for name, given in self.bounds.items()
+            if name in names
+        }
+
+    def _bounded(self, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[int, str, int]]:
+        """The axes that ``bounds`` names, counted from the front: axis, value, the input's place.
+
+        Raises:
+            ValueError: an input has no such axis.
+        """
+        names = list(shapes)
+        for name, axes in self._axes(names).items():
+            rank = len(shapes[name])
+            for axis, value in axes.items():
+                if not -rank <= axis < rank:
+                    raise ValueError(
+                        f"{type(self).__name__}.bounds: {name} is {shapes[name]}; it has no axis "
+                        f"{axis}, which {value} bounds"
+                    )
+                yield axis % rank, value, names.index(name)
 
     def _sizes(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
         """How many entries the axes have that each value of ``bounds`` bounds.
@@ -240,12 +257,12 @@ class Graph:
         """
         sizes: dict[str, int] = {}
         names = list(shapes)
-        for axis, value, place in self._bounded(names):
+        for axis, value, place in self._bounded(shapes):
             shape = shapes[names[place]]
-            if not 0 <= axis < len(shape) or sizes.setdefault(value, shape[axis]) != shape[axis]:
+            if sizes.setdefault(value, shape[axis]) != shape[axis]:
                 raise ValueError(
                     f"{type(self).__name__}.bounds: {names[place]} is {shape}; axis {axis} has "
-                    f"{value} valid entries, of {sizes.get(value, 'as many')} that it must have"
+                    f"{value} valid entries, of {sizes[value]} that it must have"
                 )
         return sizes
 

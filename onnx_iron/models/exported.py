@@ -21,6 +21,7 @@ def export_checkpoint(
     context: int = 1024,
     chunk: int = 64,
     logits: str = "last",
+    batch: int | None = None,
     dialect: str = "iron",
     state_dtype: Any = None,
     progress: Progress | None = None,
@@ -38,19 +39,26 @@ def export_checkpoint(
         context: the cache's length, or the most rows of an encoder's call.
         chunk: the rows of a prefill call; 1 for a model of decode steps alone.
         logits: "last" or "all" rows of a prefill chunk.
+        batch: B, how many sequences of one length each call runs, ids (B, rows); None for one
+            alone, ids (rows,).
         dialect: see :func:`onnx_iron.export`.
         state_dtype: the states' at the boundary: float32 for ``InferenceSession.run``, which takes
             no bfloat16 arrays; None keeps ``dtype``.
         progress: see :func:`onnx_iron.export`.
 
     Raises:
-        ValueError: a chunk below 1 or longer than the context, or a checkpoint whose tensors are
-            not those that its configuration asks for.
+        ValueError: a chunk below 1 or longer than the context, a batch below 1 or of an encoder, or
+            a checkpoint whose tensors are not those that its configuration asks for.
         OSError: a file that can't be read or written.
     """
     weights = checkpoint.weights(as_dtype(dtype))
     generates = checkpoint.family.generates
-    shape = Shape(context, chunk if generates else context, logits)
+    if batch is not None and not generates:
+        raise ValueError(
+            f"batch is {batch}, and {checkpoint.family.model_type} encodes one text at a time; "
+            "leave it out and call the model text by text"
+        )
+    shape = Shape(context, chunk if generates else context, logits, batch)
     graph = checkpoint.family.build(checkpoint.config, weights, shape)
     checkpoint.check_all_used(weights)
     others: dict[str, bytes | None] = dict.fromkeys((*HUGGINGFACE, GGUF))
