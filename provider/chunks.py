@@ -75,7 +75,7 @@ def row_count(model: Model, arrays: Mapping[str, Array], row_inputs: Mapping[str
         if axis and name in arrays and not rest.fits(arrays[name].shape):
             raise ValueError(
                 f"Session.prefill(): input {name!r} has shape {arrays[name].shape}, expected "
-                f"{rest}: a batch of {dims[0]} sequences of one length"
+                f"{rest}" + (f": {model.batch} sequences of one length" if model.batch else "")
             )
     counts = {
         name: arrays[name].shape[axis] if axis < arrays[name].ndim else 0

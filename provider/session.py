@@ -174,12 +174,8 @@ class Session:
 
     @property
     def batch(self) -> int | None:
-        """The sequences that each call runs, all at one position; None for one without an axis."""
-        for model in self._models.values():
-            for name, axis in self._row_inputs(model).items():
-                if axis == 1:
-                    return model.inputs[name].dims[0]
-        return None
+        """The sequences that each call runs, all at one position, where the models say it."""
+        return next((m.batch for m in self._models.values() if m.batch is not None), None)
 
     @in_turn
     def rewind(self, rows: int) -> None:

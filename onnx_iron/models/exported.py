@@ -70,6 +70,7 @@ def export_checkpoint(
         state_dtype=state_dtype,
         metadata={
             **({"onnx_iron.context": str(context)} if generates else {"onnx_iron.whole": "true"}),
+            **({} if batch is None else {"onnx_iron.batch": str(batch)}),
             "onnx_iron.model_type": checkpoint.family.model_type,
         },
         files=others | dict(checkpoint.files()),

@@ -136,7 +136,10 @@ def test_a_batch_goes_back_and_forks_as_a_sequence_does(exported: Any) -> None:
     ("ids", "message"),
     [
         ([[1, 2, 3], [4, 5], [6]], r"'input_ids' has sequences of 3, 2, 1 entries.*one length"),
-        (prompt(5), r"'input_ids' has shape \(5,\), expected int32 \(3, any\): a batch of 3"),
+        (
+            prompt(5),
+            r"'input_ids' has shape \(5,\), expected int32 \(3, any\): 3 sequences of one",
+        ),
         (prompt(10).reshape(2, 5), r"'input_ids' has shape \(2, 5\), expected int32 \(3, any\)"),
     ],
     ids=["of several lengths", "of one sequence", "of too few"],
