@@ -47,10 +47,12 @@ def export_checkpoint(
         progress: see :func:`onnx_iron.export`.
 
     Raises:
-        ValueError: a chunk below 1 or longer than the context, a batch below 1 or of an encoder, or
-            a checkpoint whose tensors are not those that its configuration asks for.
+        ValueError: a chunk below 1 or longer than the context, a batch below 1 or of an encoder, a
+            checkpoint whose tensors are not those that its configuration asks for, or a directory
+            that holds a checkpoint.
         OSError: a file that can't be read or written.
     """
+    _check_apart(Path(directory))
     weights = checkpoint.weights(as_dtype(dtype))
     generates = checkpoint.family.generates
     if batch is not None and not generates:
@@ -76,6 +78,23 @@ def export_checkpoint(
         files=others | dict(checkpoint.files()),
         progress=progress,
     )
+
+
+def _check_apart(folder: Path) -> None:
+    """Refuse a folder that holds a checkpoint, whose configuration and tokenizer an export would
+    replace or remove.
+
+    Raises:
+        ValueError: it does.
+    """
+    found = sorted(file.name for file in folder.glob("*.safetensors"))
+    if not any(folder.glob("*.onnx")):
+        found += [name for name in HUGGINGFACE if (folder / name).exists()]
+    if found:
+        raise ValueError(
+            f"{folder} holds a checkpoint ({found[0]}), whose files the export would replace; give "
+            "another folder to write to, one below it say"
+        )
 
 
 def text_of(folder: Path) -> Text:

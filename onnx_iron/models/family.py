@@ -32,7 +32,9 @@ class Family:
         read: a configuration's entries to what ``build`` needs.
         build: the graph of a configuration and its weights.
         generates: the model continues texts; otherwise it encodes.
-        unused: what names of tensors begin with that the graph has no use for.
+        whole: a call has as many positions as the export's context, never fewer.
+        prefix: what checkpoints of a class with a head have before the names of the tensors.
+        unused: what names of tensors, without the prefix, begin with that the graph has no use for.
     """
 
     model_type: str
@@ -40,6 +42,8 @@ class Family:
     read: Callable[[Fields], Any]
     build: Callable[[Any, Weights, Shape], Traced]
     generates: bool = True
+    whole: bool = False
+    prefix: str = ""
     unused: tuple[str, ...] = ()
 
 
