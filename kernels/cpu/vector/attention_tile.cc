@@ -140,14 +140,38 @@ void run(const AttentionChunk& chunk, const float* packed_keys, const float* pac
 }
 
 // Eight rows of eight become columns.
+#if defined(__AVX2__)
+
 ONNX_IRON_INLINE void turn(F8* x) {
-  alignas(32) float rows[8][8], columns[8][8];
-  for (int r = 0; r < 8; ++r) store(rows[r], x[r]);
-  for (int r = 0; r < 8; ++r) {
-    for (int c = 0; c < 8; ++c) columns[c][r] = rows[r][c];
+  __m256 pairs[8], fours[8];
+  for (int i = 0; i < 8; i += 2) {
+    pairs[i] = _mm256_unpacklo_ps(x[i].v, x[i + 1].v);
+    pairs[i + 1] = _mm256_unpackhi_ps(x[i].v, x[i + 1].v);
   }
-  for (int c = 0; c < 8; ++c) x[c] = load(columns[c]);
+  for (int i = 0; i < 8; i += 4) {
+    fours[i] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0x44);
+    fours[i + 1] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0xee);
+    fours[i + 2] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0x44);
+    fours[i + 3] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0xee);
+  }
+  for (int i = 0; i < 4; ++i) {
+    x[i].v = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x20);
+    x[i + 4].v = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x31);
+  }
 }
+
+#else
+
+ONNX_IRON_INLINE void turn(F8* x) {
+  // Three times, the first half of all elements and the second one in turns.
+  for (int time = 0; time < 3; ++time) {
+    F8 y[8];
+    for (int i = 0; i < 4; ++i) join_pairs(x[i], x[i + 4], &y[2 * i], &y[2 * i + 1]);
+    for (int i = 0; i < 8; ++i) x[i] = y[i];
+  }
+}
+
+#endif
 
 }  // namespace
 
