@@ -209,6 +209,36 @@ BAD_NODES = [
         "Attention: query has 3 heads, expected a multiple of 2 (key's)",
     ),
     (
+        Case("Attention", [*QKV, None, None, np.ones((2, 8), bool)], [((2, 2, 4), F32)]),
+        "Attention: mask has shape (2, 8), expected (2, 2, 9), any of them 1, or without the first",
+    ),
+    (
+        Case("Attention", [*QKV, None, None, np.ones((2, 9), F32)], [((2, 2, 4), F32)]),
+        "Attention: mask is float32, expected bool",
+    ),
+    (
+        Case("Attention", [*QKV, *[None] * 3, normal(2, 1, 2, 9)], [((2, 2, 4), F32)]),
+        "Attention: bias has shape (2, 1, 2, 9), expected (2, 2, 9), any of them 1, or without the "
+        "first",
+    ),
+    (
+        Case("Attention", [*QKV, *[None] * 5, normal(3)], [((2, 2, 4), F32)]),
+        "Attention: sinks has shape (3,), expected (2,) (query's heads)",
+    ),
+    (
+        Case("Attention", [*QKV], [((2, 2, 4), F32)], {"window": 2}),
+        "Attention: it has a window or alibi without is_causal",
+    ),
+    (
+        Case("Attention", [*QKV], [((2, 2, 4), F32)], {"softcap": -1.0}),
+        "Attention: softcap is -1, expected a finite number above 0",
+    ),
+    (
+        Case("Attention", [QKV[0][None], *QKV[1:]], [((1, 2, 2, 4), F32)]),
+        "Attention: key has shape (9, 2, 4), expected (1, S, G, 4) with S and G > 0 (query has shape "
+        "(1, 2, 2, 4))",
+    ),
+    (
         Case("Attention", [QKV[0], QKV[1], normal(8, 2, 4)], [((2, 2, 4), F32)]),
         "Attention: value has shape (8, 2, 4), expected (9, 2, Dv) (key has shape (9, 2, 4))",
     ),

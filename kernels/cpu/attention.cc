@@ -111,9 +111,9 @@ class Attention : public Kernel {
   // At most this many rows of a group are "few".
   static constexpr int64_t kFewRows = 16;
   // Rows of a block: more share a packed chunk, fewer make more tasks.
-  static constexpr int64_t kLeastRows = 2 * kAttentionTile, kMostRows = 16 * kAttentionTile;
+  static constexpr int64_t kLeastRows = 64, kMostRows = 192;
   // Blocks that are worked on at once, at the most; each has scratch of its own.
-  static constexpr int64_t kSlots = 32;
+  static constexpr int64_t kSlots = 16;
   static constexpr int64_t kMostRecords = int64_t{1} << 22;
 
   // A head's part of a sequence's cache.
@@ -127,12 +127,14 @@ class Attention : public Kernel {
   int64_t record() const { return attention_record(value_width_); }
   int64_t heads_of_group() const { return heads_ / groups_; }
 
-  int64_t block_rows() const {
-    const int64_t even = (units() * rows_ + kSlots - 1) / kSlots;
-    const int64_t tiles = (even + kAttentionTile - 1) / kAttentionTile;
-    return std::clamp(tiles * kAttentionTile, kLeastRows, kMostRows);
+  int64_t blocks() const {
+    const int64_t wanted = std::min(kSlots / units(), rows_ / kLeastRows);
+    return std::max({int64_t{1}, wanted, (rows_ + kMostRows - 1) / kMostRows});
   }
-  int64_t blocks() const { return (rows_ + block_rows() - 1) / block_rows(); }
+  int64_t block_rows() const {
+    const int64_t even = (rows_ + blocks() - 1) / blocks();
+    return (even + kAttentionTile - 1) / kAttentionTile * kAttentionTile;
+  }
   int64_t slots() const { return std::min(kSlots, units() * blocks()); }
   int64_t slot_elements() const {
     return attention_packed_keys(width_) + attention_packed_values(value_width_) +
@@ -364,8 +366,9 @@ class Attention : public Kernel {
       // Later rows may see more keys: they come first.
       for (int64_t i = slot; i < tasks; i += slots()) {
         const int64_t block = blocks() - 1 - i / units();
-        run_block(buffers, unit_of(buffers, i % units()), block * block_rows(),
-                  std::min(rows_, (block + 1) * block_rows()), scratch);
+        const int64_t first = block * block_rows();
+        const int64_t last = std::min(rows_, first + block_rows());
+        if (first < last) run_block(buffers, unit_of(buffers, i % units()), first, last, scratch);
       }
     });
   }

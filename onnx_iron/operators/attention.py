@@ -229,10 +229,14 @@ class Attention(Op):
 
     def magnitude(self, query: Array, key: Array, value: Array, *others: Any) -> Array:
         # A score that is off by d makes each weight off by as much as d, of all that is summed.
-        _, _, terms = self._weights(query, key, *others)
-        largest = np.where(np.isfinite(terms), terms, 0).max(-1)
+        _, _, scores = self._weights(query, key, *others)
+        largest = np.where(np.isfinite(scores), scores, 0).max(-1)
         largest = np.moveaxis(largest, -1, -2)[..., None]
-        return np.asarray(self.oracle(query, key, np.abs(value), *others) * (1 + largest))
+        terms = self.oracle(query, key, np.abs(value), *others) * (1 + largest)
+        # Beside a sink all weights may be so small that exp in float32 gives 0.
+        if len(others) > 5 and others[5] is not None:
+            terms = terms + 2**-100 * np.max(np.abs(value), where=np.isfinite(value), initial=0)
+        return np.asarray(terms)
 
     def _seen(
         self,

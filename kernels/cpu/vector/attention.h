@@ -27,11 +27,13 @@ inline bool sees_any(const AttentionChunk& chunk, const AttentionRow& row) {
   return false;
 }
 
+// Minus infinity hides a key, whatever its score is.
 template <typename T>
-ONNX_IRON_INLINE void add_bias(const void* bias, int64_t keys, float* scores) {
-  const T* from = static_cast<const T*>(bias);
+ONNX_IRON_INLINE void add_bias(const void* biases, int64_t keys, float* scores) {
+  const T* from = static_cast<const T*>(biases);
   for_eights(keys, [&](int64_t j, auto load_part, auto store_part) {
-    store_part(scores + j, add(load_part(scores + j), load_part(from + j)));
+    const F8 bias = load_part(from + j), moved = add(load_part(scores + j), bias);
+    store_part(scores + j, where_less(bias, splat(kLowest), splat(kMinusInfinity), moved));
   });
 }
 

@@ -13,82 +13,106 @@ constexpr int kVectors = 2;
 constexpr int kTogether = kVectors * kWide;
 static_assert(kAttentionTile % kRows == 0 && kAttentionPack % kTogether == 0);
 
-struct Held {
-  Wide v[kRows][kVectors];
+constexpr int kHalf = kRows / 2;
+
+struct Sums {
+  Wide v[kHalf][kVectors];
 };
 
-// from[r * stride + k * step] * packed[k], summed over k.
-ONNX_IRON_INLINE void multiply(const float* from, int64_t stride, int64_t step, const float* packed,
-                               int64_t steps, Held& held) {
-  Wide sums[kRows][kVectors];
-#pragma GCC unroll 12
-  for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = all<Wide>(0.0f);
+// Products of kHalf rows with kTogether keys, of two of the eight lanes of elements: lane l has
+// the elements l, l + 8, ...
+ONNX_IRON_INLINE Sums two_lanes(const float* query, int64_t stride, const float* packed, int lane) {
+  const int64_t steps = stride / 8;
+  const float* from = query + lane;
+  const float* one = packed + lane * steps * kAttentionPack;
+  const float* other = one + 4 * steps * kAttentionPack;
+  Sums sums, more;
+#pragma GCC unroll 6
+  for (int r = 0; r < kHalf; ++r) {
+    sums.v[r][0] = sums.v[r][1] = more.v[r][0] = more.v[r][1] = all<Wide>(0.0f);
+  }
   for (int64_t k = 0; k < steps; ++k) {
-    const Wide low = wide_at(packed + k * kAttentionPack);
-    const Wide high = wide_at(packed + k * kAttentionPack + kWide);
+    const Wide low = wide_at(one + k * kAttentionPack);
+    const Wide high = wide_at(one + k * kAttentionPack + kWide);
+    const Wide further_low = wide_at(other + k * kAttentionPack);
+    const Wide further_high = wide_at(other + k * kAttentionPack + kWide);
+#pragma GCC unroll 6
+    for (int r = 0; r < kHalf; ++r) {
+      const Wide same = all<Wide>(from[r * stride + 8 * k]);
+      sums.v[r][0] = fma(same, low, sums.v[r][0]);
+      sums.v[r][1] = fma(same, high, sums.v[r][1]);
+      const Wide further = all<Wide>(from[r * stride + 8 * k + 4]);
+      more.v[r][0] = fma(further, further_low, more.v[r][0]);
+      more.v[r][1] = fma(further, further_high, more.v[r][1]);
+    }
+  }
+#pragma GCC unroll 6
+  for (int r = 0; r < kHalf; ++r) {
+    sums.v[r][0] = add(sums.v[r][0], more.v[r][0]);
+    sums.v[r][1] = add(sums.v[r][1], more.v[r][1]);
+  }
+  return sums;
+}
+
+ONNX_IRON_INLINE Sums add(const Sums& a, const Sums& b) {
+  Sums sums;
+#pragma GCC unroll 6
+  for (int r = 0; r < kHalf; ++r) {
+    sums.v[r][0] = add(a.v[r][0], b.v[r][0]);
+    sums.v[r][1] = add(a.v[r][1], b.v[r][1]);
+  }
+  return sums;
+}
+
+// Products of kHalf rows with kTogether keys. The eight lanes' sums are added as
+// ((0+4)+(2+6)) + ((1+5)+(3+7)).
+void score(const float* query, int64_t stride, const float* packed, float* scores) {
+  Sums even = two_lanes(query, stride, packed, 0);
+  even = add(even, two_lanes(query, stride, packed, 2));
+  Sums odd = two_lanes(query, stride, packed, 1);
+  odd = add(odd, two_lanes(query, stride, packed, 3));
+  even = add(even, odd);
+#pragma GCC unroll 6
+  for (int r = 0; r < kHalf; ++r) {
+    keep(scores + r * kAttentionChunk, even.v[r][0]);
+    keep(scores + r * kAttentionChunk + kWide, even.v[r][1]);
+  }
+}
+
+// sums[r] = weights[r] @ values, of kRows rows and kTogether columns.
+ONNX_IRON_INLINE void multiply(const float* weights, const float* values, int64_t keys,
+                               float* sums) {
+  Wide held[kRows][kVectors];
+#pragma GCC unroll 12
+  for (int r = 0; r < kRows; ++r) held[r][0] = held[r][1] = all<Wide>(0.0f);
+  for (int64_t j = 0; j < keys; ++j) {
+    const Wide low = wide_at(values + j * kAttentionPack);
+    const Wide high = wide_at(values + j * kAttentionPack + kWide);
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) {
-      const Wide same = all<Wide>(from[r * stride + k * step]);
-      sums[r][0] = fma(same, low, sums[r][0]);
-      sums[r][1] = fma(same, high, sums[r][1]);
+      const Wide same = all<Wide>(weights[r * kAttentionChunk + j]);
+      held[r][0] = fma(same, low, held[r][0]);
+      held[r][1] = fma(same, high, held[r][1]);
     }
   }
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) {
-    held.v[r][0] = sums[r][0];
-    held.v[r][1] = sums[r][1];
-  }
-}
-
-ONNX_IRON_INLINE void add_to(Held& sums, const Held& more) {
-#pragma GCC unroll 12
-  for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) sums.v[r][v] = add(sums.v[r][v], more.v[r][v]);
-  }
-}
-
-// Products of kRows rows with kTogether keys. Lane l of the eight has the elements l, l + 8, ...;
-// they are added as ((0+4)+(2+6)) + ((1+5)+(3+7)).
-void score(const float* query, int64_t stride, const float* packed, float* scores) {
-  const int64_t steps = stride / 8;
-  const auto lanes = [&](int lane, Held& held) {
-    multiply(query + lane, stride, 8, packed + lane * steps * kAttentionPack, steps, held);
-  };
-  Held even, odd, pair, last;
-  const auto half = [&](int first, Held& sums) {
-    lanes(first, sums);
-    lanes(first + 4, last);
-    add_to(sums, last);
-    lanes(first + 2, pair);
-    lanes(first + 6, last);
-    add_to(pair, last);
-    add_to(sums, pair);
-  };
-  half(0, even);
-  half(1, odd);
-  add_to(even, odd);
-  for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) {
-      keep(scores + r * kAttentionChunk + v * kWide, even.v[r][v]);
-    }
+    keep(sums + r * kTogether, held[r][0]);
+    keep(sums + r * kTogether + kWide, held[r][1]);
   }
 }
 
 void weigh(const float* weights, const float* packed, int64_t begin, int64_t end, int64_t rows,
            int64_t width, float* records) {
-  const int64_t stride = attention_record(width);
+  alignas(64) float sums[kRows * kTogether];
   for (int64_t column = 0; column < width; column += kTogether) {
     const float* values = packed + column / kAttentionPack * kAttentionPack * kAttentionChunk +
                           column % kAttentionPack;
-    Held held;
-    multiply(weights + begin, kAttentionChunk, 1, values + begin * kAttentionPack, end - begin,
-             held);
-    alignas(64) float sums[kTogether];
+    multiply(weights + begin, values + begin * kAttentionPack, end - begin, sums);
     for (int64_t r = 0; r < rows; ++r) {
-      keep(sums, held.v[r][0]);
-      keep(sums + kWide, held.v[r][1]);
-      for (int64_t c = 0; c < kTogether && column + c < padded(width); ++c) {
-        records[r * stride + column + c] = sums[c];
+      float* to = records + r * attention_record(width) + column;
+      for (int64_t c = 0; c < kTogether && column + c < width; c += 8) {
+        store(to + c, load(sums + r * kTogether + c));
       }
     }
   }
@@ -124,7 +148,10 @@ void run(const AttentionChunk& chunk, const float* packed_keys, const float* pac
   const int64_t stride = padded(chunk.key_width);
   for (int64_t j = begin; j < end; j += kTogether) {
     const float* keys = packed_keys + j / kAttentionPack * kAttentionPack * stride;
-    score(query, stride, keys + j % kAttentionPack, scores + j);
+    for (int r = 0; r < kRows; r += kHalf) {
+      score(query + r * stride, stride, keys + j % kAttentionPack,
+            scores + r * kAttentionChunk + j);
+    }
   }
   const int64_t width = padded(chunk.value_width), record = attention_record(chunk.value_width);
   for (int64_t r = 0; r < count; ++r) {
@@ -140,14 +167,38 @@ void run(const AttentionChunk& chunk, const float* packed_keys, const float* pac
 }
 
 // Eight rows of eight become columns.
+#if defined(__AVX2__)
+
 ONNX_IRON_INLINE void turn(F8* x) {
-  alignas(32) float rows[8][8], columns[8][8];
-  for (int r = 0; r < 8; ++r) store(rows[r], x[r]);
-  for (int r = 0; r < 8; ++r) {
-    for (int c = 0; c < 8; ++c) columns[c][r] = rows[r][c];
+  __m256 pairs[8], fours[8];
+  for (int i = 0; i < 8; i += 2) {
+    pairs[i] = _mm256_unpacklo_ps(x[i].v, x[i + 1].v);
+    pairs[i + 1] = _mm256_unpackhi_ps(x[i].v, x[i + 1].v);
   }
-  for (int c = 0; c < 8; ++c) x[c] = load(columns[c]);
+  for (int i = 0; i < 8; i += 4) {
+    fours[i] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0x44);
+    fours[i + 1] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0xee);
+    fours[i + 2] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0x44);
+    fours[i + 3] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0xee);
+  }
+  for (int i = 0; i < 4; ++i) {
+    x[i].v = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x20);
+    x[i + 4].v = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x31);
+  }
 }
+
+#else
+
+ONNX_IRON_INLINE void turn(F8* x) {
+  // Three times, the first half of all elements and the second one in turns.
+  for (int time = 0; time < 3; ++time) {
+    F8 y[8];
+    for (int i = 0; i < 4; ++i) join_pairs(x[i], x[i + 4], &y[2 * i], &y[2 * i + 1]);
+    for (int i = 0; i < 8; ++i) x[i] = y[i];
+  }
+}
+
+#endif
 
 }  // namespace
 
@@ -166,7 +217,8 @@ void attention_pack(const AttentionChunk& chunk, int64_t keys, float* packed_key
                     float* packed_values) {
   const T* key = static_cast<const T*>(chunk.key);
   const int64_t steps = padded(chunk.key_width) / 8;
-  for (int64_t j = 0; j < kAttentionChunk; j += 8) {
+  const int64_t read = (keys + kAttentionPack - 1) / kAttentionPack * kAttentionPack;
+  for (int64_t j = 0; j < read; j += 8) {
     float* block = packed_keys + j / kAttentionPack * kAttentionPack * padded(chunk.key_width) +
                    j % kAttentionPack;
     for_eights(chunk.key_width, [&](int64_t i, auto load_part, auto) {
@@ -185,7 +237,7 @@ void attention_pack(const AttentionChunk& chunk, int64_t keys, float* packed_key
     float* block = packed_values + column * kAttentionChunk;
     const int64_t width =
         chunk.value_width - column < kAttentionPack ? chunk.value_width - column : kAttentionPack;
-    for (int64_t j = 0; j < kAttentionChunk; ++j) {
+    for (int64_t j = 0; j < read; ++j) {
       float* to = block + j * kAttentionPack;
       if (j >= keys || width < kAttentionPack) {
         for (int64_t c = 0; c < kAttentionPack; c += 8) store(to + c, zero());
