@@ -12,7 +12,7 @@ from networks import Network, random
 from onnx_iron import functional as F
 from onnx_iron.conformance.programs import same_bits
 from onnx_iron.dtypes import BFLOAT16, FLOAT32, Array
-from onnx_iron.graph import Graph
+from onnx_iron.graph import Graph, state
 
 SEQUENCES, ROWS, WIDTH, ENTRIES = 3, 5, 8, 9
 TAPS, SPREAD = random(3, WIDTH, seed=7), random(6, WIDTH, seed=8)
@@ -22,6 +22,7 @@ ANGLES = F.rope_angles(ENTRIES, WIDTH // 2)
 # torch's conv1d has its channels first: here the rows are.
 FILTERS = random(4, ROWS, 3, seed=11)
 EACH = random(ROWS, 1, 3, seed=12)
+STATES = np.abs(random(WIDTH, 4, seed=13))
 
 Body = Callable[[Any, Any], Any]
 
@@ -65,6 +66,15 @@ BY_ROW: dict[str, Body] = {
     "rms_norm": lambda g, x: F.rms_norm(x, WIDTH, weight(x, TAPS[0])),
     "rope": lambda g, x: F.rope(heads(x), ANGLES[:ROWS]),
     "rsqrt": lambda g, x: F.rsqrt(F.abs(x)),
+    "gated_delta_rule": lambda g, x: F.gated_delta_rule(
+        heads(x), heads(x) * 0.5, heads(x), -abs(x[..., :2]), F.sigmoid(x[..., 2:4]), g.pairs
+    ),
+    "linear_attention": lambda g, x: F.linear_attention(
+        heads(x), heads(x) * 0.5, heads(x), g.pairs
+    ),
+    "selective_scan": lambda g, x: F.selective_scan(
+        x, x * 0.5, -STATES, x[..., :4], x[..., 4:], g.scanned, D=TAPS[0], dt_softplus=True
+    ),
     "scaled_dot_product_attention": lambda g, x: F.scaled_dot_product_attention(
         heads(x), heads(x)[..., :1, :], heads(x)[..., 1:, :], is_causal=True, enable_gqa=True
     ),
@@ -106,6 +116,11 @@ WHOLE: dict[str, Body] = {
     "argmax over rows": lambda g, x: F.argmax(x, -2),
     "cat of rows": lambda g, x: F.cat([x, x * 2], -2),
     "cumsum over rows": lambda g, x: F.cumsum(x, -2),
+    "scan": lambda g, x: F.scan(
+        lambda h, row: (h * 0.5 + row, h + row),
+        x[..., 0, :] * 0,
+        x if x.ndim == 2 else x.transpose(0, 1),
+    )[0],
     "one of the rows": lambda g, x: x[..., 2, :] + x[..., -1, :],
     "every other row": lambda g, x: x[..., ::2, :].copy(),
     "mean over rows": lambda g, x: F.mean(x, -2, keepdim=True),
@@ -131,8 +146,21 @@ def network(body: Body, batch: int | None, dtype: Any, *, bounded: bool = False)
     def valid(self: Any, x: Any, *, n: Any) -> Any:
         return body(self, x[..., :n, :])
 
-    conv = F.conv_state(3, WIDTH, ROWS, dtype, batch=batch)
-    return Network(valid if bounded else whole, conv=conv, table=TABLE.astype(dtype))
+    sequences = () if batch is None else (batch,)
+    return Network(
+        valid if bounded else whole,
+        conv=F.conv_state(3, WIDTH, ROWS, dtype, batch=batch),
+        pairs=state((*sequences, 2, WIDTH // 2, WIDTH // 2), FLOAT32),
+        scanned=state((*sequences, WIDTH, 4), FLOAT32),
+    )
+
+
+def assert_own_states(kept: Any, own: Any, number: int) -> None:
+    """A sequence's states in a batch are those that it has by itself."""
+    assert kept.keys() == own.keys()
+    for name, array in own.items():
+        if "." not in name:  # the scratch states of a convolution stage nothing here
+            assert same_bits(kept[name][number], array), name
 
 
 def runs(graph: Graph, calls: list[Array], way: str, **values: int) -> tuple[list[Array], Any]:
@@ -152,9 +180,7 @@ def test_a_batch_has_the_bits_of_separate_runs(name: str, dtype: Any) -> None:
             alone, own = runs(network(EVERY[name], None, dtype), [x[number] for x in calls], way)
             for one, other in zip(together, alone, strict=True):
                 assert same_bits(one[number], other), way
-            for state_name, array in own.items():
-                if state_name.endswith("conv"):
-                    assert same_bits(kept[state_name][number], array), way
+            assert_own_states(kept, own, number)
 
 
 @pytest.mark.parametrize("name", BY_ROW)
@@ -175,8 +201,7 @@ def test_rows_behind_the_bound_of_a_batch_reach_nothing(name: str) -> None:
             )
             for one, other in zip(together, alone, strict=True):
                 assert same_bits(one[number][:3], other[:3]), way
-            if "conv" in own:
-                assert same_bits(kept["conv"][number], own["conv"]), way
+            assert_own_states(kept, own, number)
 
 
 def test_every_function_is_held_to_it() -> None:

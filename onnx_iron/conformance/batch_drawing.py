@@ -44,6 +44,7 @@ BY_ROW = (
     "F.masked_fill({x}, {x} > 0.5, -1.0)",
     "F.pad({x}, (1, 0))",
     "F.rms_norm({x}, {x}.shape[-1], {vector})",
+    "F.selective_scan({x}, {x} * 0.5, {rates}, {x}[..., :2], {x}[..., -2:], dt_softplus=True)",
     "F.softmax({x}, -1)",
     "F.sum({x}, -1, keepdim=True)",
     "F.swiglu({x})",
@@ -179,6 +180,7 @@ class _Batch(Drawing):
     def _weights(self, template: str, width: int) -> Iterator[tuple[str, str]]:
         shapes = {"square": (width, width), "vector": (width,), "taps": (3, width)}
         yield from ((n, self._weight(s)) for n, s in shapes.items() if f"{{{n}}}" in template)
+        yield "rates", self._sketch.weight(f"-np.ones(({width}, 2), np.float32)")
 
     def _weight(self, shape: Shape) -> str:
         seed = self._draw(st.integers(0, 9))

@@ -18,7 +18,7 @@ from onnx_iron.models.exported import export_checkpoint
 SEQUENCES, PROMPT, STEPS, CONTEXT, CHUNK = 3, 21, 5, 48, 8
 FAMILIES = ["llama", "llama 3", "qwen2", "qwen3", "mistral with a window", "granite"]
 FAMILIES += ["phi3, a part of each head turned", "gemma2", "gemma3", "lfm2"]
-FAMILIES += ["lfm2 with biases, untied"]
+FAMILIES += ["lfm2 with biases, untied", "mamba", "falcon_mamba"]
 # Sums in float32 in another order than transformers', through a few layers; logits are near 4.
 CLOSE = 2e-4
 
