@@ -295,7 +295,7 @@ class LinearAttention(Op):
             q_num_heads=queries,
             kv_num_heads=heads,
             scale=self._scale(width),
-            update_rule=_RULES[decay is not None, beta is not None],
+            update_rule=RULES[decay is not None, beta is not None],
         )
         last = (queries, g.shape("value")[-1])
         y = g.op("Reshape", y, g.ints(*((0, 0) if batched else (-1,)), *last))
@@ -313,7 +313,7 @@ class LinearAttention(Op):
 
 
 # The standard operator's rule by whether there are decay and beta.
-_RULES = {
+RULES = {
     (False, False): "linear",
     (True, False): "gated",
     (False, True): "delta",
