@@ -235,8 +235,8 @@ BAD_NODES = [
     ),
     (
         Case("Attention", [QKV[0][None], *QKV[1:]], [((1, 2, 2, 4), F32)]),
-        "Attention: key has shape (9, 2, 4), expected (1, S, G, 4) with S and G > 0 (query has shape "
-        "(1, 2, 2, 4))",
+        "Attention: key has shape (9, 2, 4), expected (1, S, G, 4) with S and G > 0 (query has "
+        "shape (1, 2, 2, 4))",
     ),
     (
         Case("Attention", [QKV[0], QKV[1], normal(8, 2, 4)], [((2, 2, 4), F32)]),

@@ -298,10 +298,10 @@ class Attention(Op):
         weights = exact(scores, axis=-1)[..., :S]
         return np.where(seen, weights, 0), seen, np.where(seen, terms, 0)
 
-    def body(self, g: Body, *names: str | None) -> str:
+    def body(self, g: Body, *names: Any) -> str:
         return attention_body(self, g, *names)
 
-    def standard(self, g: Body, *names: str | None) -> str:
+    def standard(self, g: Body, *names: Any) -> str:
         further = any(name is not None for name in names[5:])
         plain = not further and self.softcap is None and self.window is None
         if not plain or (self.scale is not None and self.scale <= 0):
