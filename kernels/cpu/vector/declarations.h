@@ -78,9 +78,15 @@ void gemm_row_major(const float* packed, const void* b, const float* panel, void
                     int64_t n, int64_t k, int64_t group, int64_t group_end, int64_t column,
                     UnaryLoop epilogue);
 template <typename T>
-void attention(const AttentionChunk& chunk, const float* query, const int64_t* counts, int64_t rows,
-               float* records);
+void attention(const AttentionChunk& chunk, const float* query, const AttentionRow* rows,
+               int64_t count, float* records);
+template <typename T>
+void attention_pack(const AttentionChunk& chunk, int64_t keys, float* packed_keys,
+                    float* packed_values);
 
+void attention_tile(const AttentionChunk& chunk, const float* packed_keys,
+                    const float* packed_values, const float* query, const AttentionRow* rows,
+                    int64_t count, float* records);
 void attention_fold(float* record, const float* further, int64_t width);
 void divide(float* x, float by, int64_t n);
 
