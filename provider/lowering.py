@@ -188,6 +188,13 @@ class Operation:
         """A value between two steps of this node."""
         return self._lowering.fresh(self.node.name or self.node.op_type, spec)
 
+    def part(self, base: str, shape: Shape, offset: int = 0) -> str:
+        """A value between steps that is a part of another's bytes: from an offset on, in another
+        shape."""
+        name = self.temporary(Spec(shape, self._lowering.specs[base].dtype))
+        self._lowering.views[name] = View(base, offset)
+        return name
+
     def known(self, index: int) -> Array | None:
         """The integers in an input, where they are known; some may be symbols."""
         return self._lowering.integers.get(self.input(index))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from onnx_iron.dtypes import BOOL, DTYPES, Spec
 from onnx_iron.operators.arithmetic import Add, Div, Mul, Sub
 from onnx_iron.operators.gelu import GELU
@@ -29,8 +31,15 @@ def binary(op: Operation) -> None:
     op.step(operator, [op.input(0), op.input(1)], [output])
 
 
-@rule("Max", "Min", since=8, newest=13)
-def extremum(op: Operation) -> None:
+@rule("And", "Or", "Xor", since=7, newest=7)
+def logic(op: Operation) -> None:
+    output = op.output(Spec(broadcast(op, op.spec(0).shape, op.spec(1).shape), BOOL))
+    operator = standard(op.node.op_type, elementwise=True)
+    op.step(operator, [op.input(0), op.input(1)], [output])
+
+
+@rule("Max", "Min", "Sum", since=8, newest=13)
+def several(op: Operation) -> None:
     first, spec = op.input(0), op.spec(0)
     if op.input_count == 1:
         op.view(first, spec.shape)
@@ -40,13 +49,40 @@ def extremum(op: Operation) -> None:
         spec = Spec(broadcast(op, spec.shape, other.shape), spec.dtype)
         last = index == op.input_count - 1
         output = op.output(spec) if last else op.temporary(spec)
-        operator = standard(op.node.op_type, elementwise=True)
+        kind = op.node.op_type
+        operator: Operator = Add() if kind == "Sum" else standard(kind, elementwise=True)
         op.step(operator, [first, op.input(index)], [output])
         first = output
 
 
+@rule("Clip", since=6, newest=13)
+def clip(op: Operation) -> None:
+    """Before opset 11 the bounds are attributes."""
+    spec, x = op.spec(0), op.input(0)
+    bounds = []
+    for index, name, kernel in ((1, "min", "Max"), (2, "max", "Min")):
+        if op.has(index):
+            bound = op.spec(index)
+            one = bound.elements == 1 and bound.dtype == spec.dtype
+            op.require(one, f"input {index} is {bound} for {spec}")
+            bounds.append((kernel, op.part(op.input(index), ())))
+        elif op.attribute(name) is not None:
+            bounds.append((kernel, op.literal(np.array(op.attribute(name), spec.dtype))))
+    if not bounds:
+        op.view(x, spec.shape)
+    for place, (kernel, bound_name) in enumerate(bounds):
+        last = place == len(bounds) - 1
+        result = op.output(spec) if last else op.temporary(spec)
+        op.step(standard(kernel, elementwise=True), [x, bound_name], [result])
+        x = result
+
+
 @rule("Sigmoid", "Tanh", "Sqrt", "Exp", "Neg", "Reciprocal", "Abs", since=6, newest=13)
-@rule("Log", since=6, newest=13)
+@rule("Log", "Floor", "Ceil", since=6, newest=13)
+@rule("Sin", "Cos", since=7, newest=22)
+@rule("Round", since=11, newest=22)
+@rule("Sign", since=9, newest=13)
+@rule("Not", since=1, newest=1)
 @rule("Softplus", since=1, newest=22)
 @rule("Relu", since=6, newest=14)
 @rule("Erf", since=9, newest=13)
