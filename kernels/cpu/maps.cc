@@ -1,4 +1,4 @@
-// Sin, Cos, Floor, Ceil, Round and Sign: functions of one operand that need no vectors of their
+// Floor, Ceil, Round and Sign: functions of one operand that need no vectors of their
 // own.
 #include <cmath>
 
@@ -10,8 +10,6 @@
 namespace onnx_iron {
 namespace {
 
-float sine(float x) { return static_cast<float>(std::sin(static_cast<double>(x))); }
-float cosine(float x) { return static_cast<float>(std::cos(static_cast<double>(x))); }
 float down(float x) { return std::floor(x); }
 float up(float x) { return std::ceil(x); }
 // Ties to the even one, as the processor rounds.
@@ -47,8 +45,6 @@ std::unique_ptr<Kernel> make_map(const Node& node) {
   return std::make_unique<Map<bf16, function>>(count);
 }
 
-const Registration kSin("Sin", make_map<sine>);
-const Registration kCos("Cos", make_map<cosine>);
 const Registration kFloor("Floor", make_map<down>);
 const Registration kCeil("Ceil", make_map<up>);
 const Registration kRound("Round", make_map<nearest>);

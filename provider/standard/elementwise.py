@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnx_iron.dtypes import BOOL, DTYPES, Spec
+from onnx_iron.dtypes import BOOL, DTYPES, FLOAT32, FLOATS, Spec
 from onnx_iron.operators.arithmetic import Add, Div, Mul, Sub
 from onnx_iron.operators.gelu import GELU
 from onnx_iron.operators.silu import SiLU
 from onnx_iron.provider.lowering import Operation
 from onnx_iron.provider.operator import Operator, standard
-from onnx_iron.provider.standard.rule import broadcast, rule
+from onnx_iron.provider.standard.rule import broadcast, rounded, rule, widened
 
 ARITHMETIC = {op.__name__: op for op in (Add, Sub, Mul, Div)}
 
@@ -38,8 +38,24 @@ def logic(op: Operation) -> None:
     op.step(operator, [op.input(0), op.input(1)], [output])
 
 
-@rule("Max", "Min", "Sum", since=8, newest=13)
-def several(op: Operation) -> None:
+@rule("Sum", since=8, newest=13)
+def total(op: Operation) -> None:
+    """In float32, and rounded once."""
+    specs = [op.spec(index) for index in range(op.input_count)]
+    dtype = specs[0].dtype
+    op.require(dtype in FLOATS, f"its input is {specs[0]}")
+    op.require(all(spec.dtype == dtype for spec in specs), "operands are of several dtypes")
+    result, shape = widened(op, op.input(0), specs[0]), specs[0].shape
+    for index, spec in enumerate(specs[1:], 1):
+        shape = broadcast(op, shape, spec.shape)
+        added = op.temporary(Spec(shape, FLOAT32))
+        op.step(Add(), [result, widened(op, op.input(index), spec)], [added])
+        result = added
+    rounded(op, result, Spec(shape, dtype))
+
+
+@rule("Max", "Min", since=8, newest=13)
+def extremum(op: Operation) -> None:
     first, spec = op.input(0), op.spec(0)
     if op.input_count == 1:
         op.view(first, spec.shape)
@@ -49,8 +65,7 @@ def several(op: Operation) -> None:
         spec = Spec(broadcast(op, spec.shape, other.shape), spec.dtype)
         last = index == op.input_count - 1
         output = op.output(spec) if last else op.temporary(spec)
-        kind = op.node.op_type
-        operator: Operator = Add() if kind == "Sum" else standard(kind, elementwise=True)
+        operator = standard(op.node.op_type, elementwise=True)
         op.step(operator, [first, op.input(index)], [output])
         first = output
 
@@ -79,7 +94,6 @@ def clip(op: Operation) -> None:
 
 @rule("Sigmoid", "Tanh", "Sqrt", "Exp", "Neg", "Reciprocal", "Abs", since=6, newest=13)
 @rule("Log", "Floor", "Ceil", since=6, newest=13)
-@rule("Sin", "Cos", since=7, newest=22)
 @rule("Round", since=11, newest=22)
 @rule("Sign", since=9, newest=13)
 @rule("Not", since=1, newest=1)

@@ -86,7 +86,9 @@ def range_(op: Operation) -> None:
     op.require(dtype in INDICES, f"it counts in {dtype.name}, integers are known")
     start, limit, delta = (_number(op, index) for index in range(3))
     op.require(not isinstance(delta, Symbol) and delta != 0, f"it counts by {delta}")
-    count = -((start - limit) // delta)
+    # Never by -1, which a program for other sizes does not divide by.
+    way = start - limit if delta > 0 else limit - start
+    count = -(way // abs(delta))
     count = count if count > 0 else 0
     guess = any(op.is_guess(index) for index in range(3))
     symbols = any(isinstance(number, Symbol) for number in (start, count))
