@@ -156,6 +156,16 @@ FORMS = [
     Form("Expand", (X[:1],), (ints(2, 1, 1, 5),), {}, 8),
     Form("Expand", (X,), (ints(1, 1),), {}, 13),
     Form("Expand", (mask(3, 1),), (ints(2, 3, 4),), {}, 13),
+    *(
+        Form(
+            "ConstantOfShape",
+            (),
+            (ints(2, 3),),
+            {} if value is None else {"value": numpy_helper.from_array(value, "value")},
+            13,
+        )
+        for value in (None, np.array([1.5], F32), np.array([-7], I64), np.array([True]))
+    ),
     Form("Tile", (X,), (ints(2, 1, 3),), {}, 13),
     Form("Tile", (counts(3, 4),), (ints(1, 2),), {}, 6),
     Form("Trilu", (X,), (), {}, 14),
@@ -176,6 +186,7 @@ FORMS = [
     Form("Clip", (counts(3, 4),), (np.array(-2, I64), np.array(3, I64)), {}, 13),
     Form("Sum", (X, X[0], X[:, :1]), (), {}, 13),
     *(Form(op, (4 * X,), (), {}, 13) for op in ("Floor", "Ceil", "Round", "Sign")),
+    Form("IsNaN", (np.where(X > 1, np.float32("nan"), X),), (), {}, 13),
     Form("Slice", (X,), (ints(-1, 4), ints(-9, 0), ints(0, 2), ints(-1, -2)), {}, 13),
     Form("Slice", (X,), (ints(3, 0), ints(1, 99), ints(1, 2), ints(-1, 3)), {}, 13),
     Form("Shape", (X,), (), {"start": -2, "end": -1}, 15),

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from onnx_iron.dtypes import FLOAT32, INDICES, Spec
+from onnx_iron.dtypes import DTYPES, FLOAT32, INDICES, Array, Spec
 from onnx_iron.provider.lowering import Operation
 from onnx_iron.provider.operator import standard
+from onnx_iron.provider.standard.fold import fold
 from onnx_iron.provider.standard.rule import broadcast, rule
-from onnx_iron.provider.standard.shapes import fold
 from onnx_iron.provider.symbols import Symbol
 
-# Elements of a range that are worth knowing, for what computes shapes of them.
-_KNOWN_RANGE = 64
+# So many integers are worth knowing, for what computes shapes of them.
+_FEW = 64
 
 
 @rule("Expand", since=8, newest=13)
@@ -72,12 +73,26 @@ def pad(op: Operation) -> None:
 
 @rule("ConstantOfShape", since=9, newest=25)
 def constant_of_shape(op: Operation) -> None:
-    op.require("value" not in op.node.attributes, "its value is a tensor, which is not looked at")
-    shape = op.integers(0)
+    value, shape = _value(op), op.integers(0)
     if shape is None or any(dim < 0 for dim in shape):
         op.refuse(f"its shape is {shape}")
-    zero = op.literal(np.zeros((), FLOAT32))
-    op.step(standard("Expand", moves=True), [zero], [op.output(Spec(tuple(shape), FLOAT32))])
+    few = not any(isinstance(dim, Symbol) for dim in shape) and 0 < math.prod(shape) <= _FEW
+    if value.dtype in INDICES and len(shape) == 1 and few and not op.is_guess(0):
+        fold(op, [int(value[()])] * shape[0], value.dtype)
+        return
+    output = op.output(Spec(tuple(shape), value.dtype))
+    op.step(standard("Expand", moves=True), [op.literal(value)], [output])
+
+
+def _value(op: Operation) -> Array:
+    """What all elements are: a float32 zero unless an attribute says it."""
+    given = op.attribute("value")
+    if "value" not in op.node.attributes:
+        return np.zeros((), FLOAT32)
+    dtype = DTYPES.get(given["dtype"]) if isinstance(given, dict) else None
+    if dtype is None or not isinstance(given, dict):
+        op.refuse("its value has a dtype that no kernel has, or is no single element")
+    return np.array(given["value"], dtype)
 
 
 @rule("Range", since=11, newest=27)
@@ -92,7 +107,7 @@ def range_(op: Operation) -> None:
     count = count if count > 0 else 0
     guess = any(op.is_guess(index) for index in range(3))
     symbols = any(isinstance(number, Symbol) for number in (start, count))
-    if not guess and not symbols and count <= _KNOWN_RANGE:
+    if not guess and not symbols and count <= _FEW:
         fold(op, [start + i * delta for i in range(count)], dtype)
         return
     op.step(standard("Range"), [op.input(0), op.input(2)], [op.output(Spec((count,), dtype))])

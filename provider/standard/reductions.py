@@ -8,6 +8,7 @@ from onnx_iron.dtypes import FLOATS, Spec
 from onnx_iron.operators.softmax import Softmax
 from onnx_iron.provider.lowering import Operation
 from onnx_iron.provider.operator import Operator, standard
+from onnx_iron.provider.standard.fold import fold
 from onnx_iron.provider.standard.rule import along, rule, transposed
 
 # What the kernel Fold calls each.
@@ -41,6 +42,11 @@ def reduce(op: Operation) -> None:
         op.view(op.input(0), spec.shape)
         return
     op.require(rank > 0, "its input is a scalar")
+    sizes = op.known(0)
+    if kind == "ReduceProd" and sizes is not None and rank == 1 and sizes.size > 0:
+        product = math.prod(sizes.tolist())
+        fold(op, [product] if op.attribute("keepdims", 1) else product, spec.dtype)
+        return
     reduced = sorted({op.from_front(axis, rank) for axis in axes or range(rank)})
     kept = [axis for axis in range(rank) if axis not in reduced]
     keep = bool(op.attribute("keepdims", 1))

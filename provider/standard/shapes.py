@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-
-from onnx_iron.dtypes import INT64, DType, Spec
+from onnx_iron.dtypes import INT64, Spec
 from onnx_iron.provider.lowering import Operation
 from onnx_iron.provider.operator import standard
+from onnx_iron.provider.standard.fold import fold
 from onnx_iron.provider.standard.rule import rule
-from onnx_iron.provider.symbols import Symbol
 
 
 @rule("Identity", since=1, newest=25)
@@ -244,11 +242,3 @@ def shape_of(op: Operation) -> None:
     shape = op.spec(0).shape
     start, end = op.attribute("start", 0), op.attribute("end", len(shape))
     fold(op, shape[start:end], INT64)
-
-
-def fold(op: Operation, contents: Any, dtype: DType) -> None:
-    """The output is integers that are known, some of which may be symbols."""
-    array = np.array(contents, object)
-    if array.size == 0 or not any(isinstance(each, Symbol) for each in array.reshape(-1)):
-        array = array.astype(dtype)
-    op.view(op.literal(array, dtype), array.shape)
