@@ -188,11 +188,10 @@ class Operation:
         """A value between two steps of this node."""
         return self._lowering.fresh(self.node.name or self.node.op_type, spec)
 
-    def part(self, base: str, shape: Shape, offset: int = 0) -> str:
-        """A value between steps that is a part of another's bytes: from an offset on, in another
-        shape."""
+    def viewed(self, base: str, shape: Shape) -> str:
+        """Another value's bytes in another shape, between two steps of this node."""
         name = self.temporary(Spec(shape, self._lowering.specs[base].dtype))
-        self._lowering.views[name] = View(base, offset)
+        self._lowering.views[name] = View(base, 0)
         return name
 
     def known(self, index: int) -> Array | None:

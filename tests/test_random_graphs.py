@@ -165,6 +165,24 @@ def test_a_row_that_sees_its_padding_is_caught() -> None:
         properties.chunks_do_not_matter(program, [(4, 5)])
 
 
+def test_infinities_that_a_graph_means_leave_the_other_elements_their_bound() -> None:
+    body = ["h = F.log(x0)", "k = h + x0", 'return {"k": k}']
+    program = Program(source([], ["x0"], [], body), "float32", {"x0": (2, 3)}, ({},), "zeros")
+    expected = program.case().expected[0]["k"]
+    assert np.isneginf(expected.nearest).any()
+    assert np.isfinite(expected.nearest).any()
+    assert (expected.magnitude < 2e-6).all()
+    properties.means_what_it_says(program)
+
+
+def test_what_has_no_bound_is_excused_wherever_it_is() -> None:
+    """A norm of zeros may be a little more than zero, whose logarithm is a number."""
+    body = ["h = F.log(F.rms_norm(x0, 3))", 'return {"h": h}']
+    program = Program(source([], ["x0"], [], body), "float32", {"x0": (2, 3)}, ({},), "zeros")
+    assert np.isinf(program.case().expected[0]["h"].magnitude).all()
+    properties.means_what_it_says(program)
+
+
 def test_bits_differ_by_the_sign_of_zero_and_not_by_a_nan() -> None:
     assert not same_bits(np.float32([0.0]), np.float32([-0.0]))
     assert same_bits(np.array([np.nan], BFLOAT16), np.array([-np.nan], BFLOAT16))

@@ -111,8 +111,13 @@ def sizes(arguments: argparse.Namespace, trained: int, family: Family) -> Sizes:
 
     Raises:
         ValueError: The context is longer than the model's or any, or the chunk than the context;
-            a chunk for a model that takes a text as a whole.
+            a chunk for a model that takes a text as a whole, a context for one without a cache.
     """
+    if family.endless and arguments.context:
+        raise ValueError(
+            f"--context is {arguments.context}, but a model of type {family.model_type} keeps no "
+            "cache, and texts of any length have room; leave it out"
+        )
     context = arguments.context or (trained if family.whole else min(CONTEXT, trained))
     if context > trained:
         raise ValueError(

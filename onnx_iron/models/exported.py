@@ -9,6 +9,7 @@ from onnx_iron.dtypes import FLOAT32, as_dtype
 from onnx_iron.export import ExportReport, Progress, export
 from onnx_iron.models.checkpoint import Checkpoint
 from onnx_iron.models.decoder import Shape
+from onnx_iron.models.family import ENDLESS
 from onnx_iron.models.kept_files import GGUF, HUGGINGFACE
 from onnx_iron.models.text import Text
 
@@ -35,7 +36,8 @@ def export_checkpoint(
         checkpoint: see :func:`onnx_iron.models.checkpoint.open_checkpoint`.
         directory: made where it is missing.
         dtype: float32 or bfloat16, of the weights and of every step's result.
-        context: the cache's length, or the most rows of an encoder's call.
+        context: the cache's length, or the most rows of an encoder's call; of a family without a
+            cache no bound.
         chunk: the rows of a prefill call; 1 for a model of decode steps alone.
         logits: "last" or "all" rows of a prefill chunk.
         dialect: see :func:`onnx_iron.export`.
@@ -54,6 +56,7 @@ def export_checkpoint(
     shape = Shape(context, chunk if generates else context, logits)
     graph = checkpoint.family.build(checkpoint.config, weights, shape)
     checkpoint.check_all_used(weights)
+    rows = ENDLESS if checkpoint.family.endless else context
     others: dict[str, bytes | None] = dict.fromkeys((*HUGGINGFACE, GGUF))
     return export(
         graph.traces(),
@@ -62,7 +65,7 @@ def export_checkpoint(
         io_dtype=FLOAT32,
         state_dtype=state_dtype,
         metadata={
-            **({"onnx_iron.context": str(context)} if generates else {"onnx_iron.whole": "true"}),
+            **({"onnx_iron.context": str(rows)} if generates else {"onnx_iron.whole": "true"}),
             "onnx_iron.model_type": checkpoint.family.model_type,
         },
         files=others | dict(checkpoint.files()),

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
-from onnx_iron.dtypes import FLOATS, Array, as_dtype
+from onnx_iron.dtypes import FLOAT32, FLOATS, Array, as_dtype
 from onnx_iron.graph import Weight
 from onnx_iron.models.family import family_of
 from onnx_iron.models.fields import Fields
@@ -80,7 +80,11 @@ class HuggingFaceFolder:
         if wanted not in FLOATS:
             raise TypeError(f"weights: dtype is {wanted}, expected float32 or bfloat16")
         return Weights(
-            lambda name: self._weight(name, wanted), wanted, str(self.path), self._spelled
+            lambda name: self._weight(name, wanted),
+            wanted,
+            str(self.path),
+            self._spelled,
+            lambda name: self._weight(name, FLOAT32),
         )
 
     def check_all_used(self, weights: Weights) -> None:

@@ -47,7 +47,7 @@ def conv(op: Operation) -> None:
     if not op.is_guess(0):
         op.require(columns.bytes <= _MOST_BYTES, f"its windows are {columns}: too big")
     if elements == 1 and set(strides) == {1} and not any(begins) and not any(ends):
-        unfolded = op.part(op.input(0), columns.shape)
+        unfolded = op.viewed(op.input(0), columns.shape)
     else:
         unfolded = op.temporary(columns)
         operator = standard(
@@ -65,15 +65,15 @@ def conv(op: Operation) -> None:
     if groups > 1:
         filters = (groups, outer // groups, inner * elements)
         product = (batch, groups, outer // groups, count)
-        unfolded = op.part(unfolded, (batch, groups, inner * elements, count))
+        unfolded = op.viewed(unfolded, (batch, groups, inner * elements, count))
     shape, rows = (batch, outer, *windows), (batch, outer, count)
     made = op.temporary(Spec(product, spec.dtype))
-    op.step(standard("MatMul"), [op.part(op.input(1), filters), unfolded], [made])
+    op.step(standard("MatMul"), [op.viewed(op.input(1), filters), unfolded], [made])
     if op.has(2):
         bias = op.spec(2)
         op.require(bias == Spec((outer,), spec.dtype), f"its bias is {bias} for {weight}")
         added = op.temporary(Spec(rows, spec.dtype))
-        op.step(Add(), [op.part(made, rows), op.part(op.input(2), (outer, 1))], [added])
+        op.step(Add(), [op.viewed(made, rows), op.viewed(op.input(2), (outer, 1))], [added])
         made = added
     op.view(made, shape)
 

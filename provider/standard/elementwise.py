@@ -109,7 +109,7 @@ def clip(op: Operation) -> None:
             bound = op.spec(index)
             one = bound.elements == 1 and bound.dtype == spec.dtype
             op.require(one, f"input {index} is {bound} for {spec}")
-            bounds.append((kernel, op.part(op.input(index), ())))
+            bounds.append((kernel, op.viewed(op.input(index), ())))
         elif op.attribute(name) is not None:
             bounds.append((kernel, op.literal(np.array(op.attribute(name), spec.dtype))))
     if not bounds:

@@ -41,7 +41,7 @@ def tile(op: Operation) -> None:
     apart = tuple(dim for _, size in pairs for dim in (1, size))
     whole = tuple(dim for count, size in pairs for dim in (count, size))
     made = op.temporary(Spec(whole, spec.dtype))
-    op.step(standard("Expand", moves=True), [op.part(op.input(0), apart)], [made])
+    op.step(standard("Expand", moves=True), [op.viewed(op.input(0), apart)], [made])
     op.view(made, tuple(count * size for count, size in pairs))
 
 

@@ -190,7 +190,7 @@ def _placed(op: Operation, spec: Spec) -> str:
     op.require(count <= table.shape[0] or op.is_guess(0), f"{count} places, input 3 is {table}")
     if count > table.shape[0]:
         count = table.shape[0]  # a guess
-    return op.part(op.input(3), (count, spec.shape[2]))
+    return op.viewed(op.input(3), (count, spec.shape[2]))
 
 
 def _counted(op: Operation, ids: Spec) -> None:

@@ -47,11 +47,11 @@ def _by_groups(op: Operation, groups: int, factors: int) -> None:
     parts = Spec((batch, factors, rest // factors), FLOAT32)
     normed, scaled, shifted = op.temporary(rows), op.temporary(parts), op.temporary(parts)
     norm = LayerNorm(float(op.attribute("epsilon", 1e-5)))
-    op.step(norm, [op.part(widened(op, op.input(0), spec), rows.shape)], [normed])
+    op.step(norm, [op.viewed(widened(op, op.input(0), spec), rows.shape)], [normed])
     scale, bias = (
-        op.part(widened(op, op.input(index), op.spec(index)), (factors, 1)) for index in (1, 2)
+        op.viewed(widened(op, op.input(index), op.spec(index)), (factors, 1)) for index in (1, 2)
     )
-    op.step(Mul(), [op.part(normed, parts.shape), scale], [scaled])
+    op.step(Mul(), [op.viewed(normed, parts.shape), scale], [scaled])
     op.step(Add(), [scaled, bias], [shifted])
     rounded(op, shifted, spec)
 
@@ -68,7 +68,7 @@ def batch_normalization(op: Operation) -> None:
     epsilon = op.literal(np.array(float(op.attribute("epsilon", 1e-5)), np.float32))
     small = Spec((*channel.shape, *[1] * (rank - 2)), FLOAT32)
     scale, bias, mean, variance = (
-        op.part(widened(op, op.input(index), channel), small.shape) for index in range(1, 5)
+        op.viewed(widened(op, op.input(index), channel), small.shape) for index in range(1, 5)
     )
     moved, root, factor = (op.temporary(small) for _ in range(3))
     op.step(Add(), [variance, epsilon], [moved])

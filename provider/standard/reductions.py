@@ -59,7 +59,7 @@ def reduce(op: Operation) -> None:
     operator: Operator = standard("Fold", kind=_KINDS[kind])
     if fast:
         operator = standard(kind, keepdims=0)
-    flat = op.part(x, (*rows, width))
+    flat = op.viewed(x, (*rows, width))
     if shape == rows:
         op.step(operator, [flat], [op.output(Spec(rows, spec.dtype))])
         return
@@ -83,7 +83,7 @@ def softmax(op: Operation) -> None:
         op.step(operator, [op.input(0)], [op.output(spec)])
         return
     made = op.temporary(Spec(flat, spec.dtype))
-    op.step(operator, [op.part(op.input(0), flat)], [made])
+    op.step(operator, [op.viewed(op.input(0), flat)], [made])
     op.view(made, spec.shape)
 
 

@@ -80,7 +80,7 @@ def transposed(op: Operation, name: str, spec: Spec, order: list[int]) -> tuple[
     turned = Spec(tuple(spec.shape[axis] for axis in order), spec.dtype)
     moved = [axis for axis in order if spec.shape[axis] != 1]
     if moved == sorted(moved):
-        return op.part(name, turned.shape), turned
+        return op.viewed(name, turned.shape), turned
     made = op.temporary(turned)
     op.step(standard("Transpose", moves=True, perm=order), [name], [made])
     return made, turned
@@ -114,4 +114,4 @@ def rounded(op: Operation, name: str, spec: Spec) -> None:
     if spec.dtype == FLOAT32:
         op.view(name, spec.shape)
         return
-    op.step(standard("Cast", moves=True), [op.part(name, spec.shape)], [op.output(spec)])
+    op.step(standard("Cast", moves=True), [op.viewed(name, spec.shape)], [op.output(spec)])

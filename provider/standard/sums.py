@@ -88,7 +88,10 @@ def normalization(op: Operation) -> None:
         op.require(whole, f"axis is {axis}, and a scale or bias is not {spec.shape[axis:]}")
         width = math.prod(spec.shape[axis:])
         flat = Spec((math.prod(spec.shape[:axis]), width), spec.dtype)
-        parts = [op.part(inputs[0], flat.shape), *(op.part(name, (width,)) for name in inputs[1:])]
+        parts = [
+            op.viewed(inputs[0], flat.shape),
+            *(op.viewed(name, (width,)) for name in inputs[1:]),
+        ]
         made = op.temporary(flat)
         op.step(standard(op.node.op_type, axis=1, epsilon=epsilon), parts, [made])
         op.view(made, spec.shape)
