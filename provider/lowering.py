@@ -211,7 +211,7 @@ class Operation:
         array = np.ascontiguousarray(array)
         name = self._lowering.fresh("literal", Spec(array.shape, dtype or array.dtype))
         self._lowering.literals[name] = array
-        if array.dtype.kind in "iO":
+        if array.dtype.kind in "iOb":
             self._lowering.integers[name] = array
         return name
 
@@ -226,7 +226,7 @@ class Operation:
         self._lowering.views[output] = View(base, offset)
         if base in self._lowering.integers and offset == 0:
             whole = self._lowering.integers[base]
-            if 0 < whole.size == Spec(shape, whole.dtype).elements:
+            if whole.size == Spec(shape, whole.dtype).elements:
                 self._lowering.integers[output] = whole.reshape(shape)
 
 

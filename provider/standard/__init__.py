@@ -1,10 +1,14 @@
 """Standard ONNX operators in terms of the kernels: one rule each, registered on import."""
 
 from onnx_iron.provider.standard import (
+    convolution,
     elementwise,
+    larger,
     microsoft,
+    norms,
     quantized,
     recurrences,
+    reductions,
     rotary,
     shapes,
     sums,
@@ -13,10 +17,14 @@ from onnx_iron.provider.standard.rule import RULES
 
 __all__ = [
     "RULES",
+    "convolution",
     "elementwise",
+    "larger",
     "microsoft",
+    "norms",
     "quantized",
     "recurrences",
+    "reductions",
     "rotary",
     "shapes",
     "sums",
