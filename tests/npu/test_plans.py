@@ -79,9 +79,8 @@ def test_what_has_one_configuration_is_one_run(conv: Path, llama: Path) -> None:
     runs = [[name(work) for work in run.work] for run in segment.runs]
     assert runs == [["RMSNorm+GEMV+GEMV+GEMV", "Mul"], ["CausalConv1d"], ["Mul+GEMV+Add"]]
     segment = planned(llama / "decode.onnx").segments[1]
-    assert [len(run.work) for run in segment.runs] == [1, 4, 1, 7, 1, 4]
-    assert {run.artifact.design.name for run in segment.runs[1::2]} == {"decode"}
-    assert len({run.artifact.configuration for run in segment.runs}) == 3
+    assert [len(run.work) for run in segment.runs] == [1, 17], "the embedding, and all the rest"
+    assert segment.runs[1].artifact.design.name == "decode"
 
 
 def test_the_weights_of_one_operand_lie_side_by_side_for_both_roles(llama: Path) -> None:
@@ -108,7 +107,9 @@ def test_a_chunk_of_a_llama_is_one_segment_too(llama: Path, device: Target) -> N
 def test_a_llama_decodes_in_one_segment_between_the_hosts(llama: Path, device: Target) -> None:
     plan = planned(llama / "decode.onnx", device)
     assert [where for where, _ in segments(plan)] == ["host", "npu", "host"]
-    assert segments(plan)[0][1] == ["Narrow", "Cast"], "the angles, in bfloat16 for the kernel"
+    angles, *counts = segments(plan)[0][1][:2], *segments(plan)[0][1][2:]
+    assert angles == ["Narrow", "Cast"], "the angles, in bfloat16 for the kernel"
+    assert counts == ["Add", "Div", "Add"], "how much of the caches is filled, once for all layers"
     assert segments(plan)[2][1] == ["Cast"], "the logits"
     assert len(plan.updates) == 4, "keys and values of two layers, in place"
 
