@@ -36,6 +36,43 @@ struct ConvShape {
   bool silu;
 };
 
+struct ScanShape {
+  int64_t channels;
+  int64_t states;  // of a channel
+  bool softplus;
+};
+
+// Where a sequence's rows and states are; d and dt_bias may be null, new_state may be state.
+struct ScanOperands {
+  const void *x, *dt;
+  const float* a;
+  const void *b, *c;
+  const float *state, *d, *dt_bias;
+  void* y;
+  float* new_state;
+};
+
+// Columns of a head's state that are carried through all rows together: independent of the others.
+inline constexpr int64_t kStateColumns = 32;
+
+struct LinearAttentionShape {
+  int64_t heads;    // of keys and values, each with a state (key_width, value_width)
+  int64_t queries;  // heads of queries that read one state
+  int64_t key_width, value_width;
+  int64_t decays;  // of a head and row: none, one, or key_width
+  bool corrects;   // values are written by what the state has for their key
+  float scale;
+};
+
+// Where a sequence's rows and states are. decay holds factors and beta rates, in float32; new_state
+// may be state.
+struct LinearAttentionOperands {
+  const void *query, *key, *value;
+  const float *state, *decay, *beta;
+  void* y;
+  float* new_state;
+};
+
 struct AttentionChunk {
   const void* key;                   // first key of the chunk, of this group's head
   const void* value;                 // likewise
@@ -65,6 +102,17 @@ struct TypedLoops {
   void (*causal_conv1d)(const ConvShape& shape, const void* x, const void* taps, const void* state,
                         const void* bias, void* y, int64_t begin, int64_t end, int64_t first,
                         int64_t last);
+
+  // Channels begin..end-1 of the first `rows` rows.
+  void (*selective_scan)(const ScanShape& shape, const ScanOperands& operands, int64_t rows,
+                         int64_t begin, int64_t end);
+
+  // One head, up to kStateColumns columns of its state from `column` on, through `rows` rows.
+  void (*linear_attention)(const LinearAttentionShape& shape,
+                           const LinearAttentionOperands& operands, int64_t rows, int64_t head,
+                           int64_t column);
+  // exp(x), in float32.
+  void (*widened_exp)(const void* x, float* out, int64_t n);
 
   // An epilogue works on the float32 sums, before they are rounded; null: there is none.
   // out[n] = epilogue(w[n] . x) for rows begin..end-1 of w (N, K). x is padded with zeros.

@@ -29,6 +29,14 @@ void causal_conv1d(const ConvShape& shape, const void* x, const void* taps, cons
                    const void* bias, void* y, int64_t begin, int64_t end, int64_t first,
                    int64_t last);
 template <typename T>
+void selective_scan(const ScanShape& shape, const ScanOperands& operands, int64_t rows,
+                    int64_t begin, int64_t end);
+template <typename T>
+void linear_attention(const LinearAttentionShape& shape, const LinearAttentionOperands& operands,
+                      int64_t rows, int64_t head, int64_t column);
+template <typename T>
+void widened_exp(const void* x, float* out, int64_t n);
+template <typename T>
 void gemv(const void* w, const float* x, void* out, int64_t k, int64_t begin, int64_t end,
           UnaryLoop epilogue);
 template <typename T>
