@@ -116,7 +116,7 @@ class Gatherings:
 
     def _literal(self, array: Array) -> str:
         """The value that holds an array, one for all that are equal."""
-        key = array.tobytes(), array.dtype
+        key = array.tobytes(), array.dtype, array.shape
         if key not in self._kept:
             spec = Spec(array.shape, array.dtype)
             self._kept[key] = self._lowering.fresh("literal", spec)
