@@ -2,52 +2,20 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from test_decode_attention import HEADS, gathered_design
+from transactions import HEAD_BYTES, PATCH, instructions, patch, stream, write
 
 from onnx_iron.kernels.designs import Target
-from onnx_iron.kernels.designs.configuration import numbers
 from onnx_iron.kernels.designs.decode_attention import Parts
 from onnx_iron.kernels.designs.design import Design
-from onnx_iron.kernels.designs.schedule import schedule
-from onnx_iron.provider.devices.npu import toolchain
-from onnx_iron.provider.devices.npu.artifacts import artifact, placed, with_numbers, write
+from onnx_iron.provider.devices.npu import artifacts, toolchain
+from onnx_iron.provider.devices.npu.artifacts import artifact, placed, with_numbers
 from onnx_iron.provider.devices.npu.wheels import MlirAie, Peano
-
-# Words of mlir-aie's transactions: an instruction's kind, and for those of a known size that.
-WRITE, BLOCK, PATCH = 0x00, 0x01, 0x81
-
-
-def stream(body: Sequence[Sequence[int]]) -> bytes:
-    """Instructions under their header: how many there are, and how many bytes with it."""
-    words = [word for instruction in body for word in instruction]
-    head = [0x06030100, 0x104, len(body), 4 * (4 + len(words))]
-    return struct.pack(f"<{4 + len(words)}I", *(w % (1 << 32) for w in (*head, *words)))
-
-
-def instructions(design: Design, values: Mapping[str, int]) -> bytes:
-    """What tells the cores their numbers and the shims their walks, in mlir-aie's order."""
-    body = []
-    for column in range(len(design.columns)):
-        for at, word in enumerate(numbers(design, column, values)):
-            body.append([WRITE, 0, column << 25 | 0x400 + 4 * at, 0, word, 24])
-    names = [buffer.name for buffer in design.buffers]
-    for phase in schedule(design, values):
-        for walk in phase:
-            item_bytes = design.buffer(walk.buffer).item_bytes
-            register = walk.column << 25 | 0x1D000
-            sizes, strides = walk.in_four(item_bytes)
-            # Of four sizes, the second is not in a descriptor.
-            shape = [walk.words(item_bytes), 0, 0, *sizes[2:], *strides[1:]]
-            body.append([BLOCK, 0, register, 48, *shape])
-            buffer, offset = names.index(walk.buffer), walk.offset * item_bytes
-            body.append([PATCH, 48, 0, 0, 0, 0, register + 4, 0, buffer, 0, offset, 0])
-    return stream(body)
 
 
 @pytest.fixture(params=Target)
@@ -66,7 +34,7 @@ def test_a_calls_counts_and_addresses_make_one_calls_instructions_anothers(
     whole = instructions(design, most)
     places = toolchain.find_places(whole, design, most)
     places += toolchain.find_counts((whole, instructions(design, fewer)), design, (most, fewer))
-    write(made.places, str(places).encode())
+    artifacts.write(made.places, str(places).encode())
     for rounds in (1, 2, most["rounds"]):
         found = with_numbers(whole, placed(made, {"rounds": rounds}))
         assert found == instructions(design, {"rounds": rounds})
@@ -104,18 +72,17 @@ def test_a_design_with_counts_is_compiled_for_two_of_them(
     assert made.words({"rounds": 3}) == instructions(design, {"rounds": 3})
 
 
-def patch(buffer: int, offset: int) -> list[int]:
-    return [PATCH, 48, 0, 0, 0, 0, 0x1D004, 0, buffer, 0, offset, 0]
-
-
 def test_designs_that_are_one_run_are_one_stream_with_the_runs_buffers() -> None:
-    write_word = [WRITE, 0, 0x400, 0, 7, 24]
+    write_word = write(0x400, 7)
     # A word that a core is told may look like the begin of a patch, and is none.
-    like_a_patch = [WRITE, 0, 0x404, 0, PATCH, 24]
+    like_a_patch = write(0x404, PATCH)
     one = stream([write_word, patch(0, 64), patch(1, 0)])
     other = stream([like_a_patch, patch(1, 128), patch(0, 32)])
     joined, moved = toolchain.joined([(one, [4, 0]), (other, [5, 2])])
-    assert moved == [0, len(one) - 16], "an instruction's place in its own stream, and in the run's"
+    # How far an instruction of each is from its place in its own stream.
+    assert moved == [0, len(one) - HEAD_BYTES], (
+        "an instruction's place in its own stream, and in the run's"
+    )
     assert joined == stream(
         [write_word, patch(4, 64), patch(0, 0), like_a_patch, patch(2, 128), patch(5, 32)]
     )

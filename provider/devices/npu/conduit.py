@@ -59,7 +59,11 @@ def _abis() -> list[bytes]:
     state = ctypes.pythonapi.PyInterpreterState_Get
     state.restype = ctypes.c_void_p
     kept = ctypes.pythonapi.PyInterpreterState_GetDict
-    kept.argtypes, kept.restype = (ctypes.c_void_p,), ctypes.py_object
-    names = [key for key in kept(state()) if isinstance(key, str) and key.startswith(_KEPT)]
+    kept.argtypes, kept.restype = (ctypes.c_void_p,), ctypes.c_void_p
+    # The reference is borrowed, and ctypes would give a result that is an object back.
+    entries = ctypes.cast(kept(state()), ctypes.py_object).value
+    names = [key for key in entries if isinstance(key, str) and key.startswith(_KEPT)]
     endings = (name[len(_KEPT) :].lstrip("0123456789") for name in names)
-    return [ending.removesuffix(_ENDING).encode() for ending in endings]
+    abis = [ending.removesuffix(_ENDING) for ending in endings]
+    # Since 3.0 the underscore before it is no part of it.
+    return [abi.encode() for one in abis for abi in (one.removeprefix("_"), one)]
