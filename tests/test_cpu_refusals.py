@@ -167,11 +167,16 @@ BAD_NODES = [
     ),
     (
         Case("RoPE", [normal(4, 5), normal(2, 5)], [((4, 5), F32)]),
-        "RoPE: x has shape (4, 5), expected (R, D) with an even D",
+        "RoPE: x has shape (4, 5), expected (R, D) or (B, R, D) with an even D",
     ),
     (
         Case("RoPE", [normal(4, 6), normal(3, 6)], [((4, 6), F32)]),
         "RoPE: angles has shape (3, 6), expected (A, 6) with A a divisor of 4 (x's rows)",
+    ),
+    (
+        Case("RoPE", [normal(2, 4, 6), normal(3, 4, 6)], [((2, 4, 6), F32)]),
+        "RoPE: angles has shape (3, 4, 6), expected (A, 6) with A a divisor of 4 (x's rows), or "
+        "(2, A, 6)",
     ),
     (
         Case("RoPE", [normal(4, 6), normal(2, 6)], [((4, 6), F32)], {"interleaved": 2}),
@@ -220,6 +225,36 @@ BAD_NODES = [
     (
         Case("Attention", [normal(2, 3, 4), *QKV[1:]], [((2, 3, 4), F32)]),
         "Attention: query has 3 heads, expected a multiple of 2 (key's)",
+    ),
+    (
+        Case("Attention", [*QKV, None, None, np.ones((2, 8), bool)], [((2, 2, 4), F32)]),
+        "Attention: mask has shape (2, 8), expected (2, 2, 9), any of them 1, or without the first",
+    ),
+    (
+        Case("Attention", [*QKV, None, None, np.ones((2, 9), F32)], [((2, 2, 4), F32)]),
+        "Attention: mask is float32, expected bool",
+    ),
+    (
+        Case("Attention", [*QKV, *[None] * 3, normal(2, 1, 2, 9)], [((2, 2, 4), F32)]),
+        "Attention: bias has shape (2, 1, 2, 9), expected (2, 2, 9), any of them 1, or without the "
+        "first",
+    ),
+    (
+        Case("Attention", [*QKV, *[None] * 5, normal(3)], [((2, 2, 4), F32)]),
+        "Attention: sinks has shape (3,), expected (2,) (query's heads)",
+    ),
+    (
+        Case("Attention", [*QKV], [((2, 2, 4), F32)], {"window": 2}),
+        "Attention: it has a window or alibi without is_causal",
+    ),
+    (
+        Case("Attention", [*QKV], [((2, 2, 4), F32)], {"softcap": -1.0}),
+        "Attention: softcap is -1, expected a finite number above 0",
+    ),
+    (
+        Case("Attention", [QKV[0][None], *QKV[1:]], [((1, 2, 2, 4), F32)]),
+        "Attention: key has shape (9, 2, 4), expected (1, S, G, 4) with S and G > 0 (query has "
+        "shape (1, 2, 2, 4))",
     ),
     (
         Case("Attention", [QKV[0], QKV[1], normal(8, 2, 4)], [((2, 2, 4), F32)]),
