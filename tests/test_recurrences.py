@@ -245,6 +245,48 @@ def test_operands_bounded_in_two_ways_are_refused() -> None:
         traced(body, x=(5, 8))
 
 
+def test_a_bound_along_another_axis_is_refused() -> None:
+    a = np.zeros((8, 8), np.float32)
+
+    def body(self: Any, x: Any, *, n: Any) -> Any:
+        return F.selective_scan(x, x, a, x, x[:, :n].copy())
+
+    with pytest.raises(ValueError, match=r"bounded by n along axis 1; only its rows may be"):
+        traced(body, x=(8, 8))
+
+
+class Batch(Graph):
+    """Several sequences at once, each with its own state."""
+
+    bounds: ClassVar = {"x": {1: "rows"}, "heads": {1: "rows"}}
+
+    def __init__(self, batch: int) -> None:
+        self.h = state((batch, CHANNELS, CHANNELS), np.float32)
+        self.s = state((batch, HEADS, KEYS, KEYS), np.float32)
+        self.a = -np.exp(normal(CHANNELS, CHANNELS))
+
+    def body(self, x: Any, heads: Any, *, rows: Any) -> Any:
+        y = F.selective_scan(x, x, self.a, x, x, self.h, dt_softplus=True)
+        return y, F.linear_attention(heads, heads, heads, self.s)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, BFLOAT16])
+def test_a_batch_has_the_bits_of_its_sequences(dtype: Any) -> None:
+    x = normal(3, 7, CHANNELS).astype(dtype)
+    heads = normal(3, 7, HEADS, KEYS, seed=1).astype(dtype)
+    batch = Batch(3)
+    together = [batch(x[:, :5], heads[:, :5], rows=4), batch(x[:, 4:], heads[:, 4:])]
+    for i in range(3):
+        alone = Batch(1)
+        for (y, z), (begin, rows) in zip(together, ((0, 4), (4, 3)), strict=True):
+            part = slice(begin, begin + rows)
+            one, other = alone(x[i : i + 1, part], heads[i : i + 1, part])
+            np.testing.assert_array_equal(y[i, :rows], one[0])
+            np.testing.assert_array_equal(z[i, :rows], other[0])
+        for name, kept in alone.states().items():
+            np.testing.assert_array_equal(batch.states()[name][i], kept[0])
+
+
 def test_one_bounded_operand_bounds_all() -> None:
     a = np.zeros((8, 8), np.float32)
 

@@ -248,9 +248,17 @@ def _rows(name: str, axis: int, operands: Sequence[Any]) -> Value | None:
     """How many rows are valid, of operands of which some are bounded.
 
     Raises:
-        ValueError: two numbers.
+        ValueError: two numbers, or a bound along another axis.
     """
-    found = [x.valid[axis] for x in operands if isinstance(x, Handle) and axis in x.valid]
+    handles = [x for x in operands if isinstance(x, Handle)]
+    for x in handles:
+        for other, bound in x.valid.items():
+            if other != axis:
+                raise ValueError(
+                    f"{name}: {x.name} is bounded by {bound} along axis {other}; only its rows may "
+                    f"be, along axis {axis}"
+                )
+    found = [x.valid[axis] for x in handles if axis in x.valid]
     if any(rows != found[0] for rows in found):
         raise ValueError(f"{name}: its operands are bounded by {' and '.join(map(str, found))}")
     return found[0] if found else None
