@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import torch
+
 import onnx_iron
+from onnx_iron import functional
 from onnx_iron.tools.operator_table import signatures, table
 
 ROOT = Path(__file__).parent.parent
@@ -33,6 +37,22 @@ def test_the_readme_example_runs_and_prints_what_its_comments_say(tmp_path: Path
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines() == ["(40, 64)", "(1, 64) 41"]
+
+
+def test_the_page_of_batches_names_every_function_and_its_example_runs() -> None:
+    page = (ROOT / "docs" / "batches.md").read_text()
+    functions = {name for name in functional.__all__ if not name[0].isupper()}
+    assert functions <= set(re.findall(r"`(\w+)`", page))
+    example = re.search(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    assert example is not None
+    names = {"np": np, "onnx_iron": onnx_iron, "F": functional}
+    exec(example[1], names)
+    x = np.random.default_rng(0).standard_normal((4, 16, 64)).astype(np.float32)
+    y = names["graph"].reference(x, rows=16)
+    padded = torch.nn.functional.pad(torch.tensor(x).transpose(1, 2), (2, 0))
+    summed = torch.nn.functional.conv1d(padded, torch.ones(64, 1, 3), groups=64).transpose(1, 2)
+    expected = torch.tensor(x) + torch.nn.functional.silu(summed)
+    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_the_public_names_are_these() -> None:

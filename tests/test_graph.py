@@ -133,7 +133,7 @@ def test_each_other_function_is_one_step() -> None:
         {"is_causal": 1},
         {},
     ]
-    assert trace.steps[6].inputs[3:] == (3, None)
+    assert trace.steps[6].inputs[3:5] == (3, None)
 
 
 def conv(K: int = 3, chunk: int = 4, dtype: Any = FLOAT32) -> F.ConvState:  # noqa: N803
@@ -158,7 +158,7 @@ def test_causal_conv1d_is_one_step_and_the_write_of_its_state() -> None:
 
     trace = traced(lambda self, x: F.causal_conv1d(x, self.taps, self.conv), (1, 8), **parts)
     assert recorded(trace) == ["CausalConv1d", "Copy"]
-    assert trace.steps[0].inputs[3:] == (None, None)
+    assert trace.steps[0].inputs[3:5] == (None, None)
     assert trace.outputs["output"].valid == {}
 
 

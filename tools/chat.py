@@ -40,6 +40,11 @@ def run(arguments: argparse.Namespace) -> None:
 
     talker = Talker.of(arguments)
     template = talker.text.template
+    if talker.session.batch is not None:
+        raise ValueError(
+            f"{arguments.folder} holds a model of {talker.session.batch} sequences at a time, and "
+            "a chat is one; export it without --batch"
+        )
     if template is None:
         raise ValueError(
             f"{arguments.folder} has no chat template, so it isn't made for conversations; use "

@@ -1,4 +1,4 @@
-"""``onnx-iron generate``: a model's answer to one prompt."""
+"""``onnx-iron generate``: a model's answer to a prompt, or a batch of answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,13 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         "goes to stdout, everything else to stderr.",
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="as export writes it")
-    parser.add_argument("prompt", metavar="PROMPT", help="the text, or - to read it from stdin")
+    parser.add_argument(
+        "prompt",
+        nargs="+",
+        metavar="PROMPT",
+        help="the text, or - to read it from stdin; of a model exported with --batch B several of "
+        "as many tokens, or one to be answered B times",
+    )
     parser.add_argument(
         "--system", metavar="TEXT", help="what the model is to be, for a chat model"
     )
@@ -41,21 +47,37 @@ def run(arguments: argparse.Namespace) -> None:
     """
     from onnx_iron.tools.progress import note
 
-    prompt = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
     talker = Talker.of(arguments)
+    prompts = [sys.stdin.read() if text == "-" else text for text in arguments.prompt]
+    batch = talker.session.batch
+    if len(prompts) > 1 and len(prompts) != batch:
+        remedy = f"export it with --batch {len(prompts)}" if batch is None else "give as many"
+        raise ValueError(
+            f"{len(prompts)} prompts, and {arguments.folder} holds a model of {batch or 1} at a "
+            f"time; {remedy}, or answer them one by one"
+        )
     template = talker.text.template
     if template is None or arguments.raw:
         if template is None and not arguments.raw:
             note("The model has no chat template: it continues the prompt as it is.")
         if arguments.system is not None:
             raise ValueError("--system needs a chat template; leave it out, or leave out --raw")
-        ids = talker.text.tokenizer.encode(prompt, add_bos=True, special=False)
+        tokenizer = talker.text.tokenizer
+        ids = [tokenizer.encode(text, add_bos=True, special=False) for text in prompts]
     else:
-        messages = [{"role": "user", "content": prompt}]
-        if arguments.system is not None:
-            messages.insert(0, {"role": "system", "content": arguments.system})
-        ids = template.encode(messages, talker.text.tokenizer)
-    text, answer = talker.answer(ids)
-    if not text.endswith("\n"):
-        print(flush=True)
-    summarise(answer, text)
+        begin = [] if arguments.system is None else [("system", arguments.system)]
+        conversations = [
+            [{"role": role, "content": said} for role, said in (*begin, ("user", text))]
+            for text in prompts
+        ]
+        ids = [template.encode(messages, talker.text.tokenizer) for messages in conversations]
+    if batch is None:
+        text, answer = talker.answer(ids[0])
+        if not text.endswith("\n"):
+            print(flush=True)
+        summarise(answer, text)
+        return
+    several = ids if len(ids) > 1 else ids * batch
+    for number, (text, answer) in enumerate(talker.answers(several)):
+        print(f"[{number + 1}]", text.removesuffix("\n"), flush=True)
+        summarise(answer, text)

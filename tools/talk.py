@@ -175,6 +175,31 @@ class Talker:
         self.ran = (*before, *new, *answer.ids[: answer.steps])
         return "".join(whole), answer
 
+    def answers(self, prompts: Sequence[Sequence[int]]) -> list[tuple[str, Generation]]:
+        """Answer as many texts of one length as the model runs at once; prompt i samples as one
+        alone with the seed plus i does.
+        """
+        from onnx_iron.models.generation import StoppedText, generate_batch
+
+        shown = [StoppedText(self.text.tokenizer.stream(), self.stops) for _ in prompts]
+        texts = ["" for _ in prompts]
+
+        def emit(number: int, token: int) -> bool:
+            texts[number] += shown[number].feed(token)
+            return shown[number].stopped
+
+        made = generate_batch(
+            self.session,
+            prompts,
+            max_tokens=self.max_tokens,
+            context=self.context,
+            end_ids=self.text.tokenizer.eos_ids,
+            emit=emit,
+            samplers=[self.sampler.seeded(number) for number in range(len(prompts))],
+        )
+        ends = [one.finish() for one in shown]
+        return [(text + end, one) for text, end, one in zip(texts, ends, made, strict=True)]
+
     def _go_back(self, count: int) -> None:
         """Keep the first ``count`` ids that ran, or none where the states can't go back."""
         try:

@@ -196,7 +196,8 @@ def _values(given: Array, wanted: Expected, tolerance: Tolerance, found: Compari
 
 
 def _finite(given: Array) -> Array:
-    return np.isfinite(given.astype(np.float64))
+    with np.errstate(invalid="ignore"):  # a NaN that signals
+        return np.isfinite(given.astype(np.float64))
 
 
 def _number(value: float) -> str:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -83,41 +84,120 @@ def generate(
         RuntimeError: The model gives NaN.
     """
     check_prompt(prompt, context, len(before))
-    choose = sampler or Sampler(Settings())
-    text = [*before, *prompt]
-    ids: list[int] = []
-    steps = 0
+    answer = _Answer([*before, *prompt], sampler, end_ids, emit, max_tokens)
+    return _run(model, np.asarray(prompt, np.int32), [answer], context - len(before))[0]
+
+
+def generate_batch(
+    model: Model,
+    prompts: Sequence[Sequence[int]],
+    *,
+    max_tokens: int,
+    context: int,
+    end_ids: Collection[int],
+    emit: Callable[[int, int], bool | None],
+    samplers: Sequence[Sampler] | None = None,
+) -> list[Generation]:
+    """Answer several prompts of one length at once, each as ``generate`` does by itself.
+
+    Args:
+        model: runs as many sequences at a call; nothing ran before.
+        prompts: the ids of each.
+        emit: takes the number of a prompt and an id; true ends that answer.
+        samplers: one for each prompt; None takes the likeliest.
+        max_tokens, context, end_ids: as of ``generate``.
+
+    Raises:
+        ValueError: the prompts have several lengths, or don't fit the context.
+        RuntimeError: the model gives NaN.
+    """
+    lengths = [len(prompt) for prompt in prompts]
+    if len(set(lengths)) != 1:
+        raise ValueError(
+            f"the prompts have {', '.join(map(str, lengths))} tokens; those of a batch have one "
+            "length, for they stand at one position: answer what is longer or shorter by itself"
+        )
+    check_prompt(prompts[0], context)
+    chosen = samplers or [Sampler(Settings()) for _ in prompts]
+    answers = [
+        _Answer(prompt, sampler, end_ids, partial(emit, number), max_tokens)
+        for number, (prompt, sampler) in enumerate(zip(prompts, chosen, strict=True))
+    ]
+    return _run(model, np.asarray(prompts, np.int32), answers, context)
+
+
+class _Answer:
+    """An answer as its tokens come."""
+
+    def __init__(
+        self,
+        text: Sequence[int],
+        sampler: Sampler | None,
+        end_ids: Collection[int],
+        emit: Callable[[int], bool | None],
+        max_tokens: int,
+    ) -> None:
+        self.text = [*text]
+        self.ids: list[int] = []
+        self.stop: Stop | None = None
+        self.steps = 0
+        self._choose = sampler or Sampler(Settings())
+        self._end_ids, self._emit, self._max_tokens = end_ids, emit, max_tokens
+
+    def take(self, logits: npt.NDArray[Any]) -> None:
+        """Choose the next token, unless the answer has ended."""
+        if self.stop is not None:
+            return
+        token = self._choose(logits, self.text)
+        if token in self._end_ids:
+            self.stop = Stop.END
+            return
+        self.ids.append(token)
+        self.text.append(token)
+        if self._emit(token):
+            self.stop = Stop.TEXT
+        elif len(self.ids) >= self._max_tokens:
+            self.stop = Stop.LENGTH
+
+
+def _run(
+    model: Model, prompt: npt.NDArray[np.int32], answers: Sequence[_Answer], room: int
+) -> list[Generation]:
+    """Answer a prompt (tokens,), or several (B, tokens); ``room`` is for them and the answers."""
+
+    def take(logits: npt.NDArray[Any]) -> None:
+        last = logits[..., -1, :].reshape(len(answers), -1)
+        for answer, row in zip(answers, last, strict=True):
+            answer.take(row)
+
     started = time.perf_counter()
-    logits = model.prefill(input_ids=np.asarray(prompt, np.int32))
-    token = choose(logits["logits"][-1], text)
+    take(model.prefill(input_ids=prompt)["logits"])
     first = time.perf_counter()
-    while True:
-        if token in end_ids:
-            stop = Stop.END
+    steps, length = 0, prompt.shape[-1]
+    while any(answer.stop is None for answer in answers):
+        if length + steps >= room:
+            for answer in answers:
+                answer.stop = answer.stop or Stop.CONTEXT
             break
-        ids.append(token)
-        text.append(token)
-        if emit(token):
-            stop = Stop.TEXT
-            break
-        if len(ids) >= max_tokens:
-            stop = Stop.LENGTH
-            break
-        if len(before) + len(prompt) + steps >= context:
-            stop = Stop.CONTEXT
-            break
-        logits = model.decode(input_ids=np.asarray([token], np.int32))
-        token = choose(logits["logits"][-1], text)
+        # An answer that has ended goes on for the others' sake, and nobody looks at it.
+        last = np.array([answer.text[-1] for answer in answers], np.int32)
+        for answer in answers:
+            answer.steps += answer.stop is None
+        logits = model.decode(input_ids=last.reshape(*prompt.shape[:-1], 1))["logits"]
         steps += 1
+        take(logits)
     ended = time.perf_counter()
-    return Generation(
-        ids=tuple(ids),
-        stop=stop,
-        prompt_tokens=len(prompt),
-        first_token_seconds=first - started,
-        decode_seconds=ended - first,
-        steps=steps,
-    )
+    return [
+        Generation(
+            ids=tuple(answer.ids),
+            stop=answer.stop or Stop.LENGTH,
+            prompt_tokens=length,
+            first_token_seconds=first - started,
+            decode_seconds=ended - first,
+            steps=answer.steps,
+        )
+        for answer in answers
+    ]
 
 
 def check_prompt(prompt: Sequence[int], context: int, before: int = 0) -> None:

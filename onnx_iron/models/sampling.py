@@ -34,9 +34,15 @@ class Sampler:
         self, settings: Settings, seed: int | None = None, known: Collection[int] | None = None
     ) -> None:
         check_settings(settings)
-        self._settings = settings
+        self._settings, self._seed = settings, seed
         self._random = np.random.default_rng(seed)
         self._known = None if known is None else np.asarray(sorted(known), np.int64)
+
+    def seeded(self, more: int) -> Sampler:
+        """A sampler with the same settings whose seed is so much more, where there is one."""
+        seed = None if self._seed is None else self._seed + more
+        known = None if self._known is None else self._known.tolist()
+        return Sampler(self._settings, seed, known)
 
     def __call__(self, logits: npt.ArrayLike, before: Collection[int] = ()) -> int:
         """The next token.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -195,3 +196,44 @@ def test_inspect_reads_other_people_s_models(
     assert described["operators"] == {"Gemm": 1}
     (tmp_path / "bad.onnx").write_bytes(b"no model")
     assert "bad.onnx" in failure(capsys, "inspect", tmp_path / "bad.onnx")
+
+
+@pytest.fixture(scope="module")
+def of_two(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("of_two")
+    sizes = ["--context", "64", "--batch", "2"]
+    assert main(["export", str(checkpoint), "-o", str(out), *sizes]) == 0
+    return out
+
+
+def test_a_batch_of_prompts_has_the_answers_of_each(
+    exported: Path, of_two: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--raw", "--max-tokens", "6", "--temperature", "0.9", "--top-k", "0"]
+    capsys.readouterr()
+    for prompts in (["b", "x"], ["a river"]):
+        expected = []
+        for number in range(2):
+            seed = ["--seed", str(5 + number)]
+            assert (
+                main(["generate", str(exported), prompts[number % len(prompts)], *options, *seed])
+                == 0
+            )
+            expected.append(f"[{number + 1}] {capsys.readouterr().out}")
+        assert main(["generate", str(of_two), *prompts, *options, "--seed", "5"]) == 0
+        assert capsys.readouterr().out == "".join(expected)
+
+
+def test_prompts_that_are_no_batch_are_refused(
+    exported: Path, of_two: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases = [
+        (exported, ["a", "b"], "2 prompts, and .* of 1 at a time; export it with --batch 2"),
+        (of_two, ["a", "b", "c"], "3 prompts, and .* of 2 at a time; give as many"),
+        (of_two, ["a", "a river and a stone"], "tokens; those of a batch have one length"),
+    ]
+    for folder, prompts, message in cases:
+        assert main(["generate", str(folder), *prompts, "--raw"]) == 1
+        assert re.search(message, capsys.readouterr().err)
+    assert main(["chat", str(of_two)]) == 1
+    assert "a chat is one; export it without --batch" in capsys.readouterr().err
