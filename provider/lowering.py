@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from onnx_iron.dtypes import Array, DType, Shape, Spec
+from onnx_iron.dtypes import UINT8, Array, DType, Shape, Spec
 from onnx_iron.provider.graph import GraphDescription, Node
 from onnx_iron.provider.operator import Operator
 
@@ -121,7 +121,12 @@ class Operation:
         spec = self._lowering.specs.get(name)
         if spec is None:
             self.refuse(f"dtype or rank of input '{name}' is not known, or no kernel has it")
+        self.require(spec.dtype != UINT8, f"input '{name}' is uint8")
         return spec
+
+    def codes(self, index: int) -> Spec:
+        """Dtype and shape of an input that may be bytes: quantized weights, their zero points."""
+        return self._lowering.specs.get(self.input(index)) or self.spec(index)
 
     def integers(self, index: int, attribute: str = "") -> list[int] | None:
         """The elements of a constant integer input, or of the attribute that older opsets have in
@@ -155,8 +160,11 @@ class Operation:
 
     def axis(self, default: int, rank: int) -> int:
         """The attribute ``axis``, counted from the front."""
-        axis = int(self.attribute("axis", default))
-        return self.from_front(axis, rank)
+        return self.axis_of("axis", default, rank)
+
+    def axis_of(self, attribute: str, default: int, rank: int) -> int:
+        """An attribute that is an axis, counted from the front."""
+        return self.from_front(int(self.attribute(attribute, default)), rank)
 
     def from_front(self, axis: int, rank: int) -> int:
         """An axis counted from the front."""

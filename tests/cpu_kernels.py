@@ -169,6 +169,9 @@ def real_cases(dtype: np.dtype) -> list[Case]:
     def out(*shape: int) -> list[tuple[tuple[int, ...], np.dtype]]:
         return [(shape, dtype)]
 
+    def codes(*shape: int) -> np.ndarray:
+        return np.random.default_rng(shape).integers(0, 256, shape, np.uint8)
+
     rows = scalar(250)
     conv = [((301, 77), dtype), ((2, 77), dtype)]
     return [
@@ -197,6 +200,18 @@ def real_cases(dtype: np.dtype) -> list[Case]:
         Case("Concat", [x(301, 3), x(301, 200)], out(301, 203), {"axis": 1}),
         Case("Slice", [x(301, 403)], out(301, 201), {"starts": [401], "axes": [1], "steps": [-2]}),
         Case("Gather", [x(50, 203), np.arange(-50, 250) % 50], out(300, 203), {"axis": 0}),
+        Case(
+            "MatMulNBits",
+            [x(40, 200), codes(61, 13, 8), np.abs(x(61, 13)), codes(61, 7)],
+            out(40, 61),
+            {"block_size": 16},
+        ),
+        Case(
+            "GatherBlockQuantized",
+            [codes(50, 256), np.arange(-50, 250) % 50, np.abs(x(50, 8)), codes(50, 8)],
+            out(300, 256),
+            {"block_size": 32, "bits": 8},
+        ),
         Case("Embedding", [x(50, 203), np.arange(300, dtype=np.int32) % 50], out(300, 203)),
         Case("Narrow", [x(301, 203), scalar(50), rows], out(280, 203), {"length": 280}),
         Case("SliceScatter", [x(401, 203), x(301, 203, seed=1), scalar(90), rows], out(401, 203)),
@@ -222,6 +237,23 @@ def real_cases(dtype: np.dtype) -> list[Case]:
             [((1, 30001), dtype), ((2, 30001), dtype)],
             {},
             "-step",
+        ),
+        Case(
+            "SelectiveScan",
+            [
+                *(x(131, 77), x(131, 77, seed=1), -np.abs(normal(77, 13)), x(131, 13)),
+                *(x(131, 13, seed=1), normal(77, 13, seed=1), normal(77), None, scalar(99)),
+            ],
+            [((131, 77), dtype), ((77, 13), F32)],
+            {"dt_softplus": 1},
+        ),
+        Case(
+            "LinearAttention",
+            [
+                *(x(41, 6, 20) * dtype.type(0.2), x(41, 3, 20) * dtype.type(0.2), x(41, 3, 77)),
+                *(normal(3, 20, 77), -np.abs(normal(41, 3)), x(41, 3), scalar(33)),
+            ],
+            [((41, 6, 77), dtype), ((3, 20, 77), F32)],
         ),
         Case("GEMV", [x(301, 1203), x(1203)], out(301)),
         Case("GEMM", [x(101, 203), x(157, 203)], out(101, 157), {"b_col_maj": 1}),

@@ -27,8 +27,11 @@ inline constexpr int64_t group_floats(int64_t k) { return kGroupRows * padded(k)
 
 // Keys that Attention takes at a time; part of the order of its sums.
 inline constexpr int64_t kAttentionChunk = 128;
-// Query rows that share one pass over a chunk.
+// Query rows that share one pass over a chunk as it is in memory, and over a packed one.
 inline constexpr int64_t kAttentionRows = 3;
+inline constexpr int64_t kAttentionTile = 12;
+// Keys, and columns of values, that stand together in a packed chunk.
+inline constexpr int64_t kAttentionPack = 32;
 // Elements of a record of Attention: weighted sums of `width` values, the largest score, the total.
 inline constexpr int64_t attention_record(int64_t width) { return padded(width) + 8; }
 
@@ -37,6 +40,16 @@ struct ConvShape {
   int64_t taps;
   int64_t dilation;  // rows from what a tap reads to what the next does
   bool silu;
+};
+
+// What becomes of the scores of a query row with a chunk of keys.
+struct AttentionRow {
+  int64_t first, last;  // it sees none of the chunk's keys outside of these
+  const uint8_t* mask;  // a byte for each key, 0 where it is not seen; null: all are
+  const void* bias;     // what is added to each score; null: nothing
+  float offset;         // added to all
+  float slope;          // times how far a key is after the row's own, is added ...
+  float away;           // ... which for the first key is this far
 };
 
 struct ScanShape {
@@ -82,7 +95,28 @@ struct AttentionChunk {
   int64_t key_stride, value_stride;  // elements from a key (value) to the next
   int64_t key_width, value_width;    // D, Dv
   float scale;
+  float softcap;    // 0: none
+  bool float_bias;  // float32, else bfloat16
 };
+
+// A matrix (N, K) in blocks of `block` elements along K, each code less its block's zero point,
+// times its block's scale. Codes are packed, the first in the lowest bits; a row has whole blocks.
+struct Codes {
+  const uint8_t* codes;
+  const void* scales;  // T, (N, blocks)
+  const void* zeros;   // uint8, packed as the codes, or T; null: half of what the bits hold
+  bool real_zeros;     // T
+  int64_t bits;        // 4 or 8
+  int64_t block, blocks;
+};
+
+// Elements of a packed chunk's keys and values.
+inline constexpr int64_t attention_packed_keys(int64_t width) {
+  return padded(width) * kAttentionChunk;
+}
+inline constexpr int64_t attention_packed_values(int64_t width) {
+  return (width + kAttentionPack - 1) / kAttentionPack * kAttentionPack * kAttentionChunk;
+}
 
 // Loops on one dtype T. x, out and the like are T; float pointers are float32 scratch.
 struct TypedLoops {
@@ -129,6 +163,11 @@ struct TypedLoops {
   void (*gemm)(const float* packed, const void* b, void* out, int64_t m, int64_t n, int64_t k,
                int64_t group, int64_t group_end, int64_t column, UnaryLoop epilogue);
 
+  // The same with a matrix in codes; rows are packed by float32's pack. And one row of it, as T.
+  void (*gemm_codes)(const float* packed, const Codes& codes, void* out, int64_t m, int64_t n,
+                     int64_t k, int64_t group, int64_t group_end, int64_t column);
+  void (*decode)(const Codes& codes, int64_t row, int64_t k, void* out);
+
   // With b as (K, N): a row of out by x in float32, columns begin..end-1 ...
   void (*gemv_row_major)(const float* x, const void* b, void* out, int64_t n, int64_t k,
                          int64_t begin, int64_t end, UnaryLoop epilogue);
@@ -143,14 +182,23 @@ struct TypedLoops {
                          int64_t m, int64_t n, int64_t k, int64_t group, int64_t group_end,
                          int64_t column, UnaryLoop epilogue);
 
-  // For each of up to kAttentionRows query rows (padded(D) apart), over its first counts[r] keys of
-  // the chunk: a record of the values' sums weighted by exp(score - largest), then that largest
-  // score and the sum of the weights; records are attention_record(Dv) apart.
-  void (*attention)(const AttentionChunk& chunk, const float* query, const int64_t* counts,
-                    int64_t rows, float* records);
+  // For each of up to kAttentionRows query rows (padded(D) apart): a record of the values' sums
+  // weighted by exp(score - largest), then that largest score and the sum of the weights; minus
+  // infinity and 0 where the row sees nothing. Records are attention_record(Dv) apart.
+  void (*attention)(const AttentionChunk& chunk, const float* query, const AttentionRow* rows,
+                    int64_t count, float* records);
+  // The first `keys` of a chunk in float32, zeros after them: keys in the order in which scores
+  // are summed, kAttentionPack of them together, and columns of values likewise.
+  void (*attention_pack)(const AttentionChunk& chunk, int64_t keys, float* packed_keys,
+                         float* packed_values);
 };
 
 struct FloatLoops {
+  // As `attention`, of up to kAttentionTile rows over a packed chunk. That many rows can be read
+  // from query.
+  void (*attention_tile)(const AttentionChunk& chunk, const float* packed_keys,
+                         const float* packed_values, const float* query, const AttentionRow* rows,
+                         int64_t count, float* records);
   // A record of Attention takes in the one of a further chunk.
   void (*attention_fold)(float* record, const float* further, int64_t width);
   void (*divide)(float* x, float by, int64_t n);

@@ -98,9 +98,9 @@ class LinearAttention(Op):
         beta: Shape | None = None,
         rows: Shape | None = None,
     ) -> tuple[Shape, Shape]:
-        if len(query) not in (3, 4):
+        if len(query) not in (3, 4) or not query[-1]:
             raise ValueError(
-                f"LinearAttention.query is {query}; it must be (T, H, K) or (B, T, H, K)"
+                f"LinearAttention.query is {query}; it must be (T, H, K) or (B, T, H, K), K over 0"
             )
         heads = query[-2]
         if len(key) != len(query) or not key[-2] or heads % key[-2]:

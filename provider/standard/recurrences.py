@@ -103,6 +103,7 @@ def linear_attention(op: Operation) -> None:
     op.require(whole, f"{', '.join(map(str, specs))} are no whole heads of {counts}")
     batch, length, _ = specs[0].shape
     width, value_width = specs[0].shape[2] // queries, specs[2].shape[2] // heads
+    op.require(width > 0, f"query is {specs[0]}")
     per_head = (batch, length, heads)
     query, key, value = (
         op.viewed(op.input(index), (*spec.shape[:2], count, spec.shape[2] // count))
