@@ -315,7 +315,7 @@ def takes_bfloat16(form: Form) -> bool:
 FLOATS = [
     replace(form, opset=22) if form.op in LATE else form
     for form in FORMS
-    if any(x.dtype == np.float32 for x in form.inputs) and form.op not in ("Shape", "Size")
+    if any(x.dtype == np.float32 for x in form.inputs) and form.op not in ("Shape", "Size", "IsNaN")
 ]
 FLOATS = [form for form in FLOATS if form.opset >= 13 and takes_bfloat16(form)]
 
