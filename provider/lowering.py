@@ -188,6 +188,13 @@ class Operation:
         """A value between two steps of this node."""
         return self._lowering.fresh(self.node.name or self.node.op_type, spec)
 
+    def reshaped(self, base: str, shape: Shape) -> str:
+        """Another value's bytes in another shape, between two steps of this node."""
+        spec = Spec(shape, self._lowering.specs[base].dtype)
+        name = self.temporary(spec)
+        self._lowering.views[name] = View(base, 0)
+        return name
+
     def known(self, index: int) -> Array | None:
         """The integers in an input, where they are known; some may be symbols."""
         return self._lowering.integers.get(self.input(index))

@@ -141,7 +141,8 @@ def test_a_failure_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     for command in (["export", missing, tmp_path / "out"], ["demo", "--model", missing]):
         line = failure(capsys, *command)
         assert line == (
-            f"onnx-iron: error: {missing}: there is no such file; give the path of a GGUF file"
+            f"onnx-iron: error: {missing}: no such file or folder; give a Hugging Face folder, or "
+            "the path of a GGUF file"
         )
     bad = tmp_path / "bad.gguf"
     bad.write_bytes(b"GGUF\3\0\0\0")

@@ -170,6 +170,25 @@ print("ok")
     )
 
 
+def test_a_forked_child_may_use_the_session_that_its_parent_opened(tmp_path: Path) -> None:
+    """The threads that would help are the parent's; what they don't take, the child's own does."""
+    run(
+        tmp_path,
+        """
+write()
+right = wanted()
+parent = opened()
+call(parent, 0)
+pid = os.fork()
+if pid == 0:
+    os._exit(0 if all(call(parent, i) == right[i] for i in range(1, 9)) else 1)
+assert os.waitpid(pid, 0)[1] == 0
+assert call(parent, 2) == right[2]
+print("ok")
+""",
+    )
+
+
 def test_two_processes_export_to_one_folder_while_a_third_opens_it(tmp_path: Path) -> None:
     """Of one graph: each opening gives a whole model, and no export fails."""
     run(

@@ -110,6 +110,46 @@ def test_no_float32_tolerance_is_looser_than_four_times_the_worst_seen(
     assert all(tolerance.bfloat16 <= 1 for tolerance in tolerances.values())
 
 
+def test_no_known_difference_allows_more_than_four_times_the_worst_seen(
+    every: list[Implementation], outcomes: list[Outcome]
+) -> None:
+    """Of those that hold for all calls of an operator: the share is of what they allow."""
+    worst: dict[Any, float] = {}
+    columns = {i.name: getattr(i, "differences", ()) for i in every}
+    for o in outcomes:
+        for known in columns[o.implementation]:
+            if o.dtype == "float32" and known.subject == o.subject and known.tolerance:
+                worst[known] = max(worst.get(known, 0), 0 if known.kinds else o.share)
+    worst = {known: share for known, share in worst.items() if not known.kinds}
+    assert {known.subject for known in worst} >= {"GELU", "SiLU", "Sigmoid", "Tanh", "Log"}
+    assert min(worst.values()) >= 0.25, worst
+
+
+def test_before_1_27_a_file_with_several_bodies_is_declined_for_that_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A file that would not open with a name for each body either is a failure."""
+    from onnx_iron.conformance.implementations import sessions
+
+    monkeypatch.setattr(sessions, "_VERSION", (1, 24))
+    (case,) = (c for c in CASES if c.name == "encoder layer, float32")
+
+    class Old(sessions.SessionImplementation):
+        broken = False
+
+        def _session(self, model: Any) -> Any:
+            if self.broken or len({f.name for f in model.functions}) < len(model.functions):
+                raise RuntimeError("it does not open")
+            return super()._session(model)
+
+    old = Old("function bodies, an older onnxruntime")
+    outcome = conformance.judge(case, old)
+    assert outcome.status is Status.DECLINED
+    assert "knows one function body an operator" in outcome.detail
+    Old.broken = True
+    assert conformance.judge(case, old).status is Status.FAILED
+
+
 # -- what it must catch -------------------------------------------------------------------------
 
 

@@ -101,6 +101,40 @@ def test_a_product_sums_in_the_promised_order() -> None:
     expected = (four[..., 0] + four[..., 2]) + (four[..., 1] + four[..., 3])
     assert_same_bits(run("GEMM", [a, b], (m, n), F32, b_col_maj=1), expected)
     assert_same_bits(run("GEMV", [b, a[1]], (n,), F32), expected[1])
+    # Eight bits of fraction are bfloat16's own.
+    a, b, short = a.astype(BF16), b.astype(BF16), narrow(expected, BF16)
+    assert_same_bits(run("GEMM", [a, b], (m, n), BF16, b_col_maj=1), short)
+    assert_same_bits(run("GEMV", [b, a[1]], (n,), BF16), short[1])
+
+
+@REAL
+@pytest.mark.parametrize("op", ["GEMM", "ProjectionGEMM"])
+@pytest.mark.parametrize("k", [1, 9, 24, 805])
+def test_subnormal_numbers_are_no_zeros_in_a_product(k: int, op: str, dtype: np.dtype) -> None:
+    # Powers of two and small integers: every product and every sum is exact.
+    grid = np.random.default_rng(k)
+    a, b = (grid.integers(-3, 4, shape).astype(np.float64) for shape in ((4, k), (19, k)))
+    for powers in ((-133, 0), (0, -133), (-66, -67), (-130, 100), (100, -132)):
+        left, right = np.ldexp(a, powers[0]), np.ldexp(b, powers[1])
+        expected = narrow(left @ right.T, dtype)
+        assert (wide(expected) != 0).any()
+        left, right = left.astype(dtype), right.astype(dtype)
+        assert_same_bits(run(op, [left, right], (4, 19), dtype, b_col_maj=1), expected)
+        assert_same_bits(run("GEMV", [right, left[3]], (19,), dtype), expected[3])
+
+
+def test_one_small_element_does_not_change_how_the_others_are_summed() -> None:
+    # Of one row and of one block of K of one column alone the elements are too small for bfloat16's
+    # own instruction, where there is one.
+    a, b = normal(50, 1700, dtype=BF16), normal(40, 1700, dtype=BF16, seed=1)
+    expected = run("GEMM", [a, b], (50, 40), BF16, b_col_maj=1)
+    a[20, 5] = b[33, 1000] = np.float32(2.0**-130)
+    got = run("GEMM", [a, b], (50, 40), BF16, b_col_maj=1)
+    for row in (0, 19, 20, 21, 49):
+        assert_same_bits(got[row], run("GEMV", [b, a[row]], (40,), BF16))
+    same = np.ones(got.shape, bool)
+    same[20], same[:, 33] = False, False
+    assert_same_bits(got[same], expected[same])
 
 
 @REAL

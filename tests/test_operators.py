@@ -80,7 +80,8 @@ def operands(
         elif declared.kind is Kind.T_OR_FLOAT32 and wide_angles:
             made[declared.name] = random(*shape, seed=seed)
         else:
-            made[declared.name] = np.asarray(random(*shape, seed=seed), dtype)
+            wanted = np.float32 if declared.kind is Kind.FLOAT32 else dtype
+            made[declared.name] = np.asarray(random(*shape, seed=seed), wanted)
     return made
 
 

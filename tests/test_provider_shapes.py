@@ -14,7 +14,8 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 import torch
-from provider_models import iron
+from onnx import TensorProto, helper
+from provider_models import iron, model, node, spec
 from torch.nn import functional as TF
 
 from onnx_iron.dtypes import Array
@@ -130,6 +131,41 @@ def test_every_shape_gives_what_stock_onnxruntime_gives(
     assert planned, "nothing was compiled for the shapes of a call"
     assert len(planned) <= 8, f"{len(planned)} plans for {len(calls)} calls"
     assert not [r for r in caplog.records if "planned for its shapes alone" in r.getMessage()]
+
+
+def test_a_split_into_parts_of_an_open_length_is_planned_once(planned: list[Any]) -> None:
+    """The last part is the shorter one, so a part is the quotient rounded up."""
+    serialized = model(
+        [node("Split", "x", "a b c", num_outputs=3, axis=0)],
+        [spec("x", ("t", 3))],
+        [spec(name, ("n", 3)) for name in "abc"],
+    )
+    stock = ort.InferenceSession(serialized, providers=["CPUExecutionProvider"])
+    ours = iron(serialized)
+    for t in (9, 8, 7, 13, 14, 5, 3):
+        x = np.arange(3 * t, dtype=np.float32).reshape(t, 3)
+        for given, wanted in zip(ours.run(None, {"x": x}), stock.run(None, {"x": x}), strict=True):
+            np.testing.assert_array_equal(given, wanted, err_msg=str(t))
+    assert len(planned) == 1
+
+
+@pytest.mark.parametrize("dims", [("p", "q"), (3, 4)])
+def test_a_tensor_of_another_rank_than_the_model_says_has_a_program_of_its_own(
+    dims: tuple[int | str, ...],
+) -> None:
+    graph = helper.make_graph(
+        [node("Reshape", "x s", "r"), node("Neg", "r", "y")],
+        "ranks",
+        [spec("x", ("n",)), spec("s", ("k",), np.int64)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        value_info=[spec("r", dims)],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    session = iron(made.SerializeToString())
+    x = np.arange(12, dtype=np.float32)
+    for shape in ((3, 4), (4, 3), (12,), (2, 2, 3), (3, 4, 1), (3, 4), (12,)):
+        given = session.run(None, {"x": x, "s": np.array(shape)})[0]
+        np.testing.assert_array_equal(given, -x.reshape(shape))
 
 
 @pytest.mark.parametrize("use", [int, hash, range, lambda n: "abcdefghi"[n]])

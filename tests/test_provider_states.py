@@ -120,6 +120,29 @@ def test_outputs_that_overlap_an_input_in_any_way_are_safe() -> None:
                 np.testing.assert_array_equal(made[output], array, err_msg=f"{name}+{shift}")
 
 
+@pytest.mark.parametrize("first", ["p", "q"])
+def test_two_outputs_may_lie_in_one_inputs_memory(first: str) -> None:
+    """Each is made of the half that the other takes, so both have to wait."""
+    steps = {
+        "p": [node("Slice", "x two four zero", "high"), node("Neg", "high", "p")],
+        "q": [node("Slice", "x zero two zero", "low"), node("Abs", "low", "q")],
+    }
+    second = "q" if first == "p" else "p"
+    serialized = model(
+        [*steps[first], *steps[second]],
+        [spec("x", (4, 4))],
+        [spec("p", (2, 4)), spec("q", (2, 4))],
+        [constant(name, np.array([n])) for name, n in (("zero", 0), ("two", 2), ("four", 4))],
+    )
+    session = iron(serialized)
+    x = -rand(4, 4)
+    memory = x.copy()
+    made = {"p": memory[:2], "q": memory[2:]}
+    session.run_with_iobinding(bind(session, {"x": memory}, made))
+    np.testing.assert_array_equal(made["p"], -x[2:])
+    np.testing.assert_array_equal(made["q"], np.abs(x[:2]))
+
+
 def test_outputs_that_share_memory_are_refused() -> None:
     serialized = model(
         [node("Add", "x x", "p"), node("Mul", "x x", "q")],

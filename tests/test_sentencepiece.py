@@ -19,6 +19,7 @@ FIRST_PIECE = 259  # after <unk>, <s>, </s> and the bytes
 PARTS = ["the", " lamp", "keeper", "a", "e", "t", "h", "k", "1", ".", "é", "日", "😀", "\u3000"]
 PARTS += ["\n", "\t", "\r\n", "\xa0", "▁", "<s>", "</s>", "<0x41>"]
 PARTS += [" "] * 8
+OWN = ["<think>", "a lamp", "  ", "    ", "\n\n", "\n\n\n"]
 TEXTS = st.lists(st.sampled_from(PARTS), max_size=20).map("".join) | st.text(max_size=20)
 EDGES = ["", " ", "  ", "▁", " ▁", "the lamp", " the lamp", "  the lamp", "the lamp  ", "a  b"]
 EDGES += [" \n x", "\tx", "é 日"]
@@ -117,10 +118,11 @@ def test_any_pieces_have_the_text_that_sentencepiece_gives(both: Any, data: st.D
 def with_llama_cpp(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Tokenizer, Any]:
-    """Our tokenizer and llama.cpp's, of one file in which two tokens are the user's own."""
+    """Our tokenizer and llama.cpp's, of one file in which some tokens are the user's own: those of
+    several spaces and line ends are as Gemma has them."""
     llama_cpp = pytest.importorskip("llama_cpp")
     vocabulary = metadata(train(add_dummy_prefix=request.param))
-    for token in ("<think>", "a lamp"):
+    for token in OWN:
         vocabulary["tokenizer.ggml.tokens"].append(token)
         vocabulary["tokenizer.ggml.scores"].append(0.0)
         vocabulary["tokenizer.ggml.token_type"].append(USER_DEFINED)
@@ -129,7 +131,7 @@ def with_llama_cpp(
 
 
 @settings(max_examples=600)
-@given(text=st.lists(st.sampled_from([*PARTS, "<think>", "a lamp"]), max_size=20).map("".join))
+@given(text=st.lists(st.sampled_from([*PARTS, *OWN]), max_size=20).map("".join))
 @pytest.mark.parametrize("special", [True, False])
 def test_any_text_has_the_ids_that_llama_cpp_gives(
     with_llama_cpp: Any, special: bool, text: str

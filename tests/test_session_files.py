@@ -196,6 +196,24 @@ def test_a_folder_of_any_roles_is_opened_and_each_is_called_by_its_name(
         session.prefill(x=x)
 
 
+def test_a_state_that_a_node_of_another_provider_reads_is_not_updated_in_place(
+    model: Path,
+) -> None:
+    """It reads the state of before the call, after our nodes have written the next one."""
+    edited = onnx.load(model)
+    nodes, outputs = edited.graph.node, edited.graph.output
+    read = helper.make_node("Einsum", ["past.cache", "output"], ["read"], equation="kj,ij->ik")
+    nodes.append(read)
+    outputs.append(helper.make_tensor_value_info("read", onnx.TensorProto.FLOAT, (1, 8)))
+    onnx.save(edited, model)
+    ours, stock = (onnx_iron.Session(model, provider=provider) for provider in ("iron", "stock"))
+    assert not onnx_iron.placement(ours).complete
+    for step in range(4):
+        x = random(1, 4, seed=step)
+        given, wanted = ours.decode(x=x), stock.decode(x=x)
+        np.testing.assert_allclose(given["read"], wanted["read"], rtol=1e-6, atol=1e-6)
+
+
 def test_registering_again_after_it_was_unregistered_works(model: Path) -> None:
     onnx_iron.register()
     onnxruntime.unregister_execution_provider_library("onnx_iron")

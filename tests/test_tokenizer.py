@@ -166,6 +166,18 @@ def test_a_file_that_names_no_pre_tokenizer_has_the_default_one() -> None:
         assert default.decode(default.encode(text), skip_special=False) == text
 
 
+@pytest.mark.parametrize("pre", ["refact", "starcoder", "dbrx", "smaug-bpe"])
+def test_a_text_has_the_ids_that_llama_cpp_gives(pre: str, tmp_path: Path) -> None:
+    llama_cpp = pytest.importorskip("llama_cpp")
+    vocabulary = {**byte_level_vocabulary(), "tokenizer.ggml.pre": pre}
+    path = write_llama(tmp_path / "model.gguf", vocabulary=vocabulary)
+    theirs = llama_cpp.Llama(str(path), vocab_only=True, verbose=False)
+    ours = Tokenizer(vocabulary)
+    for text in TEXTS:
+        expected = theirs.tokenize(text.encode(), add_bos=False, special=False)
+        assert ours.encode(text, special=False) == expected, text
+
+
 def test_a_lone_surrogate_is_encoded_as_a_replacement_character(smollm: Tokenizer) -> None:
     assert smollm.encode("a\ud800b") == smollm.encode("a\ufffdb")
 

@@ -14,9 +14,11 @@ from onnx_iron.tools.options import (
     Subparsers,
     add_export_options,
     check_folder,
+    folder,
     positive,
     sizes,
     threads,
+    writing_to,
 )
 from onnx_iron.tools.talk import open_session
 
@@ -57,7 +59,7 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         "--model", type=Path, metavar="MODEL", help="a GGUF file or a folder to use instead"
     )
     parser.add_argument(
-        "--keep", type=Path, metavar="DIR", help="write the ONNX files there and keep them"
+        "--keep", type=folder, metavar="DIR", help="write the ONNX files there and keep them"
     )
     parser.add_argument(
         "--threads", type=threads, metavar="N", help="(default: onnxruntime's choice)"
@@ -89,14 +91,19 @@ def run(arguments: argparse.Namespace) -> None:
         with stage("Getting the model") as report:
             path = smollm2(report)
     checkpoint = open_checkpoint(path)
-    chosen = sizes(arguments, checkpoint.config.context_length)
+    if not checkpoint.family.generates:
+        raise ValueError(
+            f"{path} holds a model of type {checkpoint.family.model_type}, which generates no "
+            "text; export it with onnx-iron export"
+        )
+    chosen = sizes(arguments, checkpoint.config.context_length, checkpoint.family)
     text = checkpoint.text()
     tokenizer = text.tokenizer
     prompt = _prompt(arguments.prompt, text)
     check_prompt(prompt, chosen.context)
 
     with _directory(arguments.keep) as directory:
-        with stage("Exporting") as report:
+        with writing_to(directory), stage("Exporting") as report:
             written = export_checkpoint(
                 checkpoint,
                 directory,

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from onnx_iron.tools.options import Subparsers, add_export_options, check_folder, sizes
+from onnx_iron.tools.options import (
+    Subparsers,
+    add_export_options,
+    check_folder,
+    folder,
+    sizes,
+    writing_to,
+)
+
+if TYPE_CHECKING:
+    from onnx_iron.models.checkpoint import Checkpoint
 
 
 def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
@@ -14,8 +25,8 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         "export",
         parents=[common],
         help="export a checkpoint to ONNX",
-        description="Write prefill.onnx, decode.onnx (an encoder's model.onnx), the weights that "
-        "they share and the tokenizer, and print the files' paths.",
+        description="Write prefill.onnx, decode.onnx (of an encoder, model.onnx or encoder.onnx), "
+        "the weights that they share and the tokenizer, and print the files' paths.",
     )
     parser.add_argument(
         "model",
@@ -24,10 +35,10 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         help="a Hugging Face folder (config.json, safetensors, tokenizer.json), or a GGUF file",
     )
     parser.add_argument(
-        "directory", type=Path, nargs="?", metavar="OUT_DIR", help="made if it isn't there"
+        "directory", type=folder, nargs="?", metavar="OUT_DIR", help="made if it isn't there"
     )
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="OUT_DIR", help="the same, as an option"
+        "-o", "--output", type=folder, metavar="OUT_DIR", help="the same, as an option"
     )
     add_export_options(parser)
     parser.add_argument(
@@ -62,6 +73,7 @@ def run(arguments: argparse.Namespace) -> None:
     # What reads checkpoints comes with the extra [demo].
     from onnx_iron.models.checkpoint import open_checkpoint
     from onnx_iron.models.exported import export_checkpoint
+    from onnx_iron.models.kept_files import TOKENIZERS
     from onnx_iron.tools.progress import note, size, stage
 
     directory = arguments.directory or arguments.output
@@ -69,8 +81,8 @@ def run(arguments: argparse.Namespace) -> None:
         raise ValueError("give one folder to write to: onnx-iron export MODEL -o OUT_DIR")
     check_folder(directory)
     checkpoint = open_checkpoint(arguments.model)
-    chosen = sizes(arguments, checkpoint.config.context_length)
-    with stage("Exporting") as report:
+    chosen = sizes(arguments, checkpoint.config.context_length, checkpoint.family)
+    with writing_to(directory), stage("Exporting") as report:
         written = export_checkpoint(
             checkpoint,
             directory,
@@ -84,4 +96,21 @@ def run(arguments: argparse.Namespace) -> None:
         )
     for path in written.files:
         print(path)
+    if checkpoint.family.generates and not any(path.name in TOKENIZERS for path in written.files):
+        note(
+            f"{arguments.model} has no {TOKENIZERS[0]}: the export runs, but generate and chat "
+            "need it"
+        )
+    if checkpoint.left_out:
+        note(_left_out(checkpoint))
     note(f"{len(written.files)} files, {size(written.total_bytes)}")
+
+
+def _left_out(checkpoint: Checkpoint) -> str:
+    """Which tensors an export has not, and that this is meant."""
+    prefix, count = checkpoint.family.prefix, len(checkpoint.left_out)
+    parts = {name.removeprefix(prefix).partition(".")[0] for name in checkpoint.left_out}
+    return (
+        f"{count} tensors of {' and '.join(sorted(parts))} are left out: of a model of type "
+        f"{checkpoint.family.model_type}, the encoder alone is exported"
+    )

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from onnx_iron.dtypes import BOOL, INT64
+from onnx_iron.dtypes import BOOL, FLOAT32, INT64
 from onnx_iron.operators import DOMAIN, OPERATORS, VERSION, Kind, Op
 
 _HEAD = f"""# Operators of the domain `{DOMAIN}`, version {VERSION}
@@ -42,12 +42,16 @@ _LAYERS = {
 _KINDS = {
     Kind.T: "kT",
     Kind.T_OR_FLOAT32: "kTOrFloat32",
+    Kind.FLOAT32: "kFloat32",
     Kind.ANY: "kAny",
     Kind.NUMBER: "kNumber",
     Kind.BOOL: "kBool",
     Kind.INDEX: "kIndex",
     Kind.SCALAR: "kScalar",
 }
+
+# The dtypes of results that are not T, as the native library names them.
+_NATIVE = {BOOL: "Bool", INT64: "Int64", FLOAT32: "Float32"}
 
 
 def table(root: Path = _ROOT) -> str:
@@ -116,7 +120,7 @@ def _signature(op: type[Op]) -> str:
 def _result(op: type[Op], output: str) -> str:
     """An output's dtype in C++, where it is not the inputs'."""
     dtype = op.results.get(output)
-    return "{}" if dtype is None else {BOOL: "DType::kBool", INT64: "DType::kInt64"}[dtype]
+    return "{}" if dtype is None else f"DType::k{_NATIVE[dtype]}"
 
 
 def _list(items: Iterable[str]) -> str:

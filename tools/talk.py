@@ -108,6 +108,11 @@ class Talker:
             raise FileNotFoundError(
                 f"{folder} is no folder; give one that onnx-iron export has written"
             )
+        if any(folder.glob("*.onnx")) and not (folder / "decode.onnx").is_file():
+            raise ValueError(
+                f"{folder} holds no model that generates text; it needs decode.onnx, as onnx-iron "
+                "export writes it of a decoder"
+            )
         text = text_of(folder)
         asked = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
         given = {name: getattr(arguments, name) for name in asked}
@@ -119,10 +124,10 @@ class Talker:
         with stage("Opening the model"):
             session = open_session(folder, arguments)
         context = session.context
-        if context is None or "decode" not in session.placement():
+        if context is None:
             raise ValueError(
-                f"{folder} holds no model that generates text; it needs decode.onnx, as onnx-iron "
-                "export writes it"
+                f"{folder / 'decode.onnx'} does not say how long its context is; give a folder "
+                "that onnx-iron export has written"
             )
         return cls(session, text, sampler, context, arguments.max_tokens, arguments.stop)
 

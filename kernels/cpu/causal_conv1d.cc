@@ -63,9 +63,7 @@ class CausalConv1d : public Kernel {
     const int64_t row_bytes = shape_.channels * size_, before = kept_rows();
     const int64_t kept = std::max<int64_t>(before - rows, 0), taken = before - kept;
     if (kept > 0) std::memmove(new_state, state + rows * row_bytes, kept * row_bytes);
-    if (taken > 0) {
-      std::memcpy(new_state + kept * row_bytes, x + (rows - taken) * row_bytes, taken * row_bytes);
-    }
+    copy_some(new_state + kept * row_bytes, x + (rows - taken) * row_bytes, taken * row_bytes);
   }
 
   const TypedLoops& loops_;

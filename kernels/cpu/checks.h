@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -63,6 +64,11 @@ Shape broadcast_shape(const Node& node, const Shape& a, const Shape& b);
 // Where an input is, null where the node omits it; buffers has only the inputs that the node has.
 inline const void* input_or_null(const Buffers& buffers, bool present, size_t index) {
   return present ? buffers.inputs[index] : nullptr;
+}
+
+// memcpy may not be given a null pointer even to copy nothing, and an empty tensor may have one.
+inline void copy_some(void* to, const void* from, int64_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
 // A per-call value, or `otherwise` where its operand is omitted.

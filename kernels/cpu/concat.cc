@@ -1,5 +1,4 @@
 // Concat.
-#include <cstring>
 #include <numeric>
 
 #include "kernels/cpu/checks.h"
@@ -24,8 +23,7 @@ class Concat : public Kernel {
       for (int64_t o = begin; o < end; ++o) {
         char* to = out + o * row;
         for (size_t i = 0; i < bytes_.size(); to += bytes_[i], ++i) {
-          if (bytes_[i] == 0) continue;
-          std::memcpy(to, static_cast<const char*>(buffers.inputs[i]) + o * bytes_[i], bytes_[i]);
+          copy_some(to, static_cast<const char*>(buffers.inputs[i]) + o * bytes_[i], bytes_[i]);
         }
       }
     });

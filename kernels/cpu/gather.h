@@ -1,8 +1,6 @@
 // Entries taken by number, as Embedding and Gather do.
 #pragma once
 
-#include <cstring>
-
 #include "kernels/cpu/checks.h"
 #include "kernels/cpu/kernel.h"
 #include "kernels/cpu/parallel.h"
@@ -39,7 +37,7 @@ class TakeEntries : public Kernel {
       for (int64_t row = begin; row < end; ++row) {
         const int64_t index = index_at(indices, row % count_);
         const int64_t entry = index < 0 ? index + entries_ : index;
-        std::memcpy(out + row * bytes_, data + (row / count_ * entries_ + entry) * bytes_, bytes_);
+        copy_some(out + row * bytes_, data + (row / count_ * entries_ + entry) * bytes_, bytes_);
       }
     });
   }

@@ -12,15 +12,18 @@ namespace onnx_iron {
 
 // GEMM works on groups of this many rows of A, each group interleaved 8 elements at a time.
 inline constexpr int64_t kGroupRows = 3;
-// What one call of gemm computes at most: rows of A by rows of B.
+// What one call of gemm computes at most, in rows of A.
 inline constexpr int64_t kTileRows = 96;
-inline constexpr int64_t kTileColumns = 8;
 // The same with b as (K, N).
 inline constexpr int64_t kRowMajorTileRows = 96;
-inline constexpr int64_t kRowMajorTileColumns = 32;
+inline constexpr int64_t kRowMajorTileColumns = 64;
 
 // Rows of float32 scratch begin at multiples of 8 elements, so that whole vectors fit.
 inline constexpr int64_t padded(int64_t n) { return (n + 7) / 8 * 8; }
+
+// A group of rows of A as GEMM packs it: its elements, and a cache line for what a loop notes of
+// it.
+inline constexpr int64_t group_floats(int64_t k) { return kGroupRows * padded(k) + 16; }
 
 // Keys that Attention takes at a time; part of the order of its sums.
 inline constexpr int64_t kAttentionChunk = 128;
@@ -37,6 +40,43 @@ struct ConvShape {
   int64_t taps;
   int64_t dilation;  // rows from what a tap reads to what the next does
   bool silu;
+};
+
+struct ScanShape {
+  int64_t channels;
+  int64_t states;  // of a channel
+  bool softplus;
+};
+
+// Where a sequence's rows and states are; d and dt_bias may be null, new_state may be state.
+struct ScanOperands {
+  const void *x, *dt;
+  const float* a;
+  const void *b, *c;
+  const float *state, *d, *dt_bias;
+  void* y;
+  float* new_state;
+};
+
+// Columns of a head's state that are carried through all rows together: independent of the others.
+inline constexpr int64_t kStateColumns = 32;
+
+struct LinearAttentionShape {
+  int64_t heads;    // of keys and values, each with a state (key_width, value_width)
+  int64_t queries;  // heads of queries that read one state
+  int64_t key_width, value_width;
+  int64_t decays;  // of a head and row: none, one, or key_width
+  bool corrects;   // values are written by what the state has for their key
+  float scale;
+};
+
+// Where a sequence's rows and states are. decay holds factors and beta rates, in float32; new_state
+// may be state.
+struct LinearAttentionOperands {
+  const void *query, *key, *value;
+  const float *state, *decay, *beta;
+  void* y;
+  float* new_state;
 };
 
 // What becomes of the scores of a query row with a chunk of keys.
@@ -89,22 +129,42 @@ struct TypedLoops {
                         const void* bias, void* y, int64_t begin, int64_t end, int64_t first,
                         int64_t last);
 
+  // Channels begin..end-1 of the first `rows` rows.
+  void (*selective_scan)(const ScanShape& shape, const ScanOperands& operands, int64_t rows,
+                         int64_t begin, int64_t end);
+
+  // One head, up to kStateColumns columns of its state from `column` on, through `rows` rows.
+  void (*linear_attention)(const LinearAttentionShape& shape,
+                           const LinearAttentionOperands& operands, int64_t rows, int64_t head,
+                           int64_t column);
+  // exp(x), in float32.
+  void (*widened_exp)(const void* x, float* out, int64_t n);
+
   // An epilogue works on the float32 sums, before they are rounded; null: there is none.
   // out[n] = epilogue(w[n] . x) for rows begin..end-1 of w (N, K). x is padded with zeros.
   void (*gemv)(const void* w, const float* x, void* out, int64_t k, int64_t begin, int64_t end,
                UnaryLoop epilogue);
   // Interleaves the rows of a (M, K) into groups begin..end-1.
   void (*pack)(const void* a, float* packed, int64_t m, int64_t k, int64_t begin, int64_t end);
-  // A tile of out (M, N): groups group..group_end-1 of packed rows, rows column.. of b (N, K).
+  // A tile of out (M, N): groups group..group_end-1 of packed rows, tile_columns rows column.. of b
+  // (N, K).
+  int64_t tile_columns;
   void (*gemm)(const float* packed, const void* b, void* out, int64_t m, int64_t n, int64_t k,
                int64_t group, int64_t group_end, int64_t column, UnaryLoop epilogue);
 
-  // With b as (K, N): a row of out, columns begin..end-1 ...
+  // With b as (K, N): a row of out by x in float32, columns begin..end-1 ...
   void (*gemv_row_major)(const float* x, const void* b, void* out, int64_t n, int64_t k,
                          int64_t begin, int64_t end, UnaryLoop epilogue);
-  // ... or a tile of it. a is (M, K) in float32.
-  void (*gemm_row_major)(const float* a, const void* b, void* out, int64_t n, int64_t k,
-                         int64_t row, int64_t row_end, int64_t column, UnaryLoop epilogue);
+  // ... or a tile of it. Groups begin..end-1 of row_major_group rows of a (M, K), each interleaved.
+  int64_t row_major_group;
+  void (*pack_rows)(const void* a, float* packed, int64_t m, int64_t k, int64_t begin, int64_t end);
+  // A panel: kRowMajorTileColumns columns of b from `column` on, one row after the other, in
+  // float32, zeros past b's end.
+  void (*pack_panel)(const void* b, void* out, int64_t n, int64_t k, int64_t column);
+  // Groups group..group_end-1 by the columns of a panel, which may be null: b is read then.
+  void (*gemm_row_major)(const float* packed, const void* b, const float* panel, void* out,
+                         int64_t m, int64_t n, int64_t k, int64_t group, int64_t group_end,
+                         int64_t column, UnaryLoop epilogue);
 
   // For each of up to kAttentionRows query rows (padded(D) apart): a record of the values' sums
   // weighted by exp(score - largest), then that largest score and the sum of the weights; minus

@@ -24,9 +24,9 @@ class Narrow : public Kernel {
       for (int64_t o = begin; o < end; ++o) {
         const char* from = x + o * dim_ * bytes_;
         char* to = out + o * length_ * bytes_;
-        std::memcpy(to, from + place.start * bytes_, there * bytes_);
+        copy_some(to, from + place.start * bytes_, there * bytes_);
         for (int64_t i = there; i < length_; ++i) {
-          std::memcpy(to + i * bytes_, from + (dim_ - 1) * bytes_, bytes_);
+          copy_some(to + i * bytes_, from + (dim_ - 1) * bytes_, bytes_);
         }
       }
     });

@@ -1,7 +1,6 @@
 // What RMSNorm and LayerNorm share, under their own and the standard names.
 #pragma once
 
-#include <cstring>
 #include <string>
 
 #include "kernels/cpu/broadcast.h"
@@ -76,8 +75,8 @@ class Norm : public Kernel {
     Broadcast<1>(normalized_, {factor.shape})
         .for_runs(0, width_, [&](const auto& offsets, const auto& moves, int64_t at, int64_t n) {
           for (int64_t i = 0; i < n; ++i) {
-            std::memcpy(row + (at + i) * size_, from + (offsets[0] + (moves[0] ? i : 0)) * size_,
-                        size_);
+            copy_some(row + (at + i) * size_, from + (offsets[0] + (moves[0] ? i : 0)) * size_,
+                      size_);
           }
         });
     return row;

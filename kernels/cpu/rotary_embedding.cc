@@ -1,5 +1,4 @@
 // The standard RotaryEmbedding: each position's elements turned by rows of two tables.
-#include <cstring>
 
 #include "kernels/cpu/checks.h"
 #include "kernels/cpu/kernel.h"
@@ -66,7 +65,7 @@ class RotaryEmbedding : public Kernel {
         loops_.rope(x + at, scratch + layout_.position_of(row) * stride, true, out + at, 2 * half_,
                     interleaved_);
         if (turned_bytes < row_bytes && x != out) {
-          std::memcpy(out + at + turned_bytes, x + at + turned_bytes, row_bytes - turned_bytes);
+          copy_some(out + at + turned_bytes, x + at + turned_bytes, row_bytes - turned_bytes);
         }
       }
     });

@@ -21,8 +21,8 @@ class SliceScatter : public Kernel {
     copy_bytes(buffers.inputs[0], out, outer_ * dim_ * bytes_, threads);
     parallel_rows(threads, outer_, place.rows * bytes_, [&](int64_t begin, int64_t end) {
       for (int64_t o = begin; o < end; ++o) {
-        std::memcpy(out + (o * dim_ + place.start) * bytes_, src + o * length_ * bytes_,
-                    place.rows * bytes_);
+        copy_some(out + (o * dim_ + place.start) * bytes_, src + o * length_ * bytes_,
+                  place.rows * bytes_);
       }
     });
   }

@@ -51,7 +51,7 @@ def graphs(draw: Draw, depth: int = DEPTH) -> Program:
     )
     drawn = Drawing(draw, sketch)
     for _ in range(draw(st.integers(1, depth))):
-        kinds = (drawn.step, drawn.step, drawn.step, drawn.part, drawn.bound, drawn.write)
+        kinds = (*[drawn.step] * 3, drawn.part, drawn.bound, drawn.write, drawn.choice)
         statement = draw(st.sampled_from(kinds))
         with contextlib.suppress(Refused):  # then it is left out
             statement()
@@ -127,6 +127,29 @@ class Drawing:
         part = self._of([f"{state}[...]", *self._parts(state, shape)])
         source = self._of(list(self._of_shape(self._sketch.shape(part))))
         self._sketch.keep(f"{part} = {source}")
+
+    def choice(self) -> None:
+        """Comparisons, and integers that say which: of inputs and weights alone, since a number
+        that an earlier step rounds may fall on either side.
+        """
+        x = self._of(list(self._sketch.inputs))
+        shape = self._sketch.shape(x)
+        size, seed = shape[-1], self._draw(st.integers(0, 9))
+        border = self._sketch.weight(f'filled("normal", {seed}, {shape}, DTYPE)')
+        first, second = (self._of(list(self._of_shape(shape))) for _ in range(2))
+        table = self._of(list(self._of_shape((size, self._of(DIMS)))))
+        sign = self._of((">", ">=", "<", "<="))
+        forms = (
+            f"F.where({x} {sign} {border}, {first}, {second})",
+            f"({x} {sign} {border}).to(DTYPE)",
+            f"F.topk({x}, {self._draw(st.integers(1, size))})[0]",
+            f"F.embedding(F.argmax({x}, -1), {table})",
+            f"F.embedding(F.clamp(F.argmax({x}, -1) * 2 - 1, 0, {size - 1}), {table})",
+            f"(F.argmax({x}, -1) - 1).to(DTYPE)",
+            f"F.maximum(F.argmax({x}, -1), F.argmax({border}, -1)).to(DTYPE)",
+        )
+        name = self._sketch.new()
+        self._sketch.keep(f"{name} = {self._of(forms)}", name)
 
     # -- operands ---------------------------------------------------------------------------
 

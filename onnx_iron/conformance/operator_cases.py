@@ -13,7 +13,7 @@ import numpy as np
 
 from onnx_iron.conformance.case import Call, Case
 from onnx_iron.conformance.values import FILLS, filled
-from onnx_iron.dtypes import BOOL, FLOATS, INT32, Array, DType, Spec
+from onnx_iron.dtypes import BOOL, FLOAT32, FLOATS, INT32, Array, DType, Spec
 from onnx_iron.graph import Graph, Trace
 from onnx_iron.operators import OPERATORS, Kind, Op
 from onnx_iron.operators import Case as Declared
@@ -22,7 +22,7 @@ from onnx_iron.operators import Case as Declared
 # that a call has none of them is a value of ``rows``.
 ROWS = (1, 7, 32, 33)
 # The dtypes of inputs that have one whatever is computed.
-_FIXED: dict[Kind, DType] = {Kind.INDEX: INT32, Kind.BOOL: BOOL}
+_FIXED: dict[Kind, DType] = {Kind.INDEX: INT32, Kind.BOOL: BOOL, Kind.FLOAT32: FLOAT32}
 # Far below and above what models have, by the attribute's name. An epsilon of 0 would leave what
 # float32's range makes of the squares of small numbers.
 EXTREMES: dict[str, tuple[float, ...]] = {"epsilon": (1e-12, 1.0), "scale": (-2.0,)}
@@ -170,4 +170,4 @@ def _operands(
         elif made.kind is Kind.BOOL:
             yield made.name, filled(kind, seed, shape, dtype) > 0
         else:
-            yield made.name, filled(kind, seed, shape, dtype)
+            yield made.name, filled(kind, seed, shape, _FIXED.get(made.kind, dtype))

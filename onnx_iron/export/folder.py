@@ -6,7 +6,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -22,12 +22,12 @@ _held: ContextVar[frozenset[Path]] = ContextVar("onnx_iron_export", default=froz
 def staged(folder: Path) -> Iterator[Path]:
     """A hidden folder in ``folder`` to write to, empty at first and gone afterwards. Another
     export to ``folder``, of this process or of another, waits until then; what one that was
-    killed left behind is removed.
+    killed left behind is removed. A folder that was made for it and stays empty goes too.
 
     Raises:
         RuntimeError: an export to ``folder`` that has not ended asks for this one.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    made = not folder.exists()
     held = _held.get()
     if folder.resolve() in held:
         raise RuntimeError(
@@ -47,12 +47,19 @@ def staged(folder: Path) -> Iterator[Path]:
         shutil.rmtree(stage, ignore_errors=True)
         (folder / _LOCK).unlink(missing_ok=True)
         os.close(lock)
+        if made and not any(folder.iterdir()):
+            with suppress(OSError):  # another export has come
+                folder.rmdir()
 
 
 def _locked(path: Path) -> int:
     """The descriptor of a lock file that is locked and still there under its name."""
     while True:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError:  # an export that failed has removed the folder
+            continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if path.exists() and os.path.samestat(os.fstat(lock), path.stat()):

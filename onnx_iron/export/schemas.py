@@ -11,7 +11,7 @@ import onnx
 from onnx import AttributeProto, helper
 from onnx.defs import OpSchema, get_schema, register_schema
 
-from onnx_iron.dtypes import BOOL, FLOAT32, INT32, Spec, as_dtype, onnx_type
+from onnx_iron.dtypes import BOOL, FLOAT32, INT32, DType, Spec, as_dtype, onnx_type
 from onnx_iron.export.shapes import OpenShape, open_shapes
 from onnx_iron.operators import DOMAIN, OPERATORS, VERSION, Kind, Op
 from onnx_iron.operators.base import COMMON
@@ -19,13 +19,14 @@ from onnx_iron.operators.base import COMMON
 _TYPES = {
     Kind.T: "T",
     Kind.T_OR_FLOAT32: "A",
+    Kind.FLOAT32: "tensor(float)",
     Kind.ANY: "E",
     Kind.NUMBER: "N",
     Kind.BOOL: "tensor(bool)",
     Kind.INDEX: "I",
     Kind.SCALAR: "tensor(int32)",
 }
-_FIXED = {Kind.INDEX: INT32, Kind.SCALAR: INT32, Kind.BOOL: BOOL}
+_FIXED = {Kind.FLOAT32: FLOAT32, Kind.INDEX: INT32, Kind.SCALAR: INT32, Kind.BOOL: BOOL}
 _CONSTRAINTS = {
     "T": (["tensor(float)", "tensor(bfloat16)"], "The type computed with."),
     "A": (["tensor(float)", "tensor(bfloat16)"], "The type computed with, or float."),
@@ -77,7 +78,7 @@ def schema(op: type[Op]) -> OpSchema:
         outputs=[
             OpSchema.FormalParameter(
                 name,
-                f"tensor({op.results[name].name})" if name in op.results else result,
+                _tensor_of(op.results[name]) if name in op.results else result,
             )
             for name in op.outputs
         ],
@@ -88,6 +89,10 @@ def schema(op: type[Op]) -> OpSchema:
     )
     made.set_type_and_shape_inference_function(lambda context: _infer(op, context))
     return made
+
+
+def _tensor_of(dtype: DType) -> str:
+    return f"tensor({'float' if dtype == FLOAT32 else dtype.name})"
 
 
 def _attribute(op: type[Op], name: str) -> OpSchema.Attribute:

@@ -42,6 +42,12 @@ from onnx_iron.functional.elementwise import (
 )
 from onnx_iron.functional.linear import embedding, linear
 from onnx_iron.functional.norms import layer_norm, rms_norm
+from onnx_iron.functional.recurrences import (
+    gated_delta_rule,
+    linear_attention,
+    scan,
+    selective_scan,
+)
 from onnx_iron.functional.reductions import amax, argmax, cumsum, max, mean, sum, topk
 from onnx_iron.functional.rotary import rope, rope_angles
 from onnx_iron.functional.shaping import cat, chunk, pad, split, stack
@@ -64,9 +70,11 @@ __all__ = [
     "cumsum",
     "embedding",
     "exp",
+    "gated_delta_rule",
     "gelu",
     "layer_norm",
     "linear",
+    "linear_attention",
     "log",
     "masked_fill",
     "max",
@@ -83,6 +91,8 @@ __all__ = [
     "rope_angles",
     "rsqrt",
     "scaled_dot_product_attention",
+    "scan",
+    "selective_scan",
     "sigmoid",
     "silu",
     "softcap",

@@ -25,16 +25,16 @@ def linear(
     """Return ``x @ weight.T``, plus ``bias`` on every row if given.
 
     One row runs on GEMV, which always rounds once in float32 regardless of ``precision``; several
-    rows run on ProjectionGEMM at ``precision``, or on GEMM at ``Precision.HIGHEST``. Nothing that
-    is here reads a precision or a tunable: every product is summed in float32 and rounded once.
+    rows run on ProjectionGEMM at ``precision``, or on GEMM at ``Precision.HIGHEST``. Every product
+    is summed in float32 and rounded once, and a row has the same bits however many there are.
 
     Args:
         x: (in,) or (rows, in).
         weight: (out, in), as ``torch.nn.Linear`` stores it.
         bias: (out,).
         precision: how exact the product of several rows is at the least, the highest by default
-            as torch's; kept in the graph for a backend to read, and read by none yet.
-        gemv: GEMV's tunables, for one row; kept and read as ``precision``.
+            as torch's; the CPU's kernels give the same bits at each.
+        gemv: GEMV's tunables, for one row; kept in the graph for a backend to read.
 
     Returns:
         (out,) or (rows, out).

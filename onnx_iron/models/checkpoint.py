@@ -34,6 +34,11 @@ class Checkpoint(Protocol):
         """Refuse a tensor that nobody asked for."""
         ...
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The names of tensors that the family's graph is known to have no use for."""
+        ...
+
     def files(self) -> Mapping[str, bytes | None]:
         """What an exported folder keeps of it beside the model: tokenizer, chat template,
         generation settings. None for a file that must not be there.
@@ -43,6 +48,10 @@ class Checkpoint(Protocol):
     def text(self) -> Text:
         """Its tokenizer and what goes with it."""
         ...
+
+
+# A file of a Hugging Face folder, given in place of the folder.
+_PARTS = (".safetensors", ".json", ".bin", ".pt", ".pth")
 
 
 def open_checkpoint(path: str | Path) -> Checkpoint:
@@ -57,6 +66,17 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
         from onnx_iron.models.huggingface import HuggingFaceFolder
 
         return HuggingFaceFolder(path)
+    if not path.exists():
+        what = "a link to nothing" if path.is_symlink() else "no such file or folder"
+        raise FileNotFoundError(
+            f"{path}: {what}; give a Hugging Face folder, or the path of a GGUF file"
+        )
+    if path.suffix in _PARTS:
+        raise ValueError(
+            f"{path} is a part of a checkpoint; give the folder that it is in, {path.parent}"
+        )
+    if path.suffix == ".onnx":
+        raise ValueError(f"{path} is exported already; give a checkpoint, or open it as it is")
     from onnx_iron.models.gguf import GGUFCheckpoint
 
     return GGUFCheckpoint(path)

@@ -126,11 +126,15 @@ class Decoder(Graph):
             h = layer(h, call)
         if count > 1 and self._shape.logits == "last":
             h = h[rows - 1].copy().reshape(1, h.shape[-1])
-        return {"logits": self.logits(self.norm(h))}
+        return {"logits": self.logits(self.normed(h))}
 
     def embedded(self, input_ids: Handle) -> Handle:
         """The rows that the first layer gets."""
         return F.embedding(input_ids, self.embed_tokens)
+
+    def normed(self, h: Handle) -> Handle:
+        """The rows that the head gets."""
+        return self.norm(h)
 
     def logits(self, h: Handle) -> Handle:
         """What the head makes of the last norm's rows."""

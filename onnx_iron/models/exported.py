@@ -9,6 +9,7 @@ from onnx_iron.dtypes import FLOAT32, as_dtype
 from onnx_iron.export import ExportReport, Progress, export
 from onnx_iron.models.checkpoint import Checkpoint
 from onnx_iron.models.decoder import Shape
+from onnx_iron.models.family import ENDLESS
 from onnx_iron.models.kept_files import GGUF, HUGGINGFACE
 from onnx_iron.models.text import Text
 
@@ -35,7 +36,8 @@ def export_checkpoint(
         checkpoint: see :func:`onnx_iron.models.checkpoint.open_checkpoint`.
         directory: made where it is missing.
         dtype: float32 or bfloat16, of the weights and of every step's result.
-        context: the cache's length, or the most rows of an encoder's call.
+        context: the cache's length, or the most rows of an encoder's call; of a family without a
+            cache no bound.
         chunk: the rows of a prefill call; 1 for a model of decode steps alone.
         logits: "last" or "all" rows of a prefill chunk.
         dialect: see :func:`onnx_iron.export`.
@@ -44,15 +46,17 @@ def export_checkpoint(
         progress: see :func:`onnx_iron.export`.
 
     Raises:
-        ValueError: a chunk below 1 or longer than the context, or a checkpoint whose tensors are
-            not those that its configuration asks for.
+        ValueError: a chunk below 1 or longer than the context, a checkpoint whose tensors are not
+            those that its configuration asks for, or a directory that holds a checkpoint.
         OSError: a file that can't be read or written.
     """
+    _check_apart(Path(directory))
     weights = checkpoint.weights(as_dtype(dtype))
     generates = checkpoint.family.generates
     shape = Shape(context, chunk if generates else context, logits)
     graph = checkpoint.family.build(checkpoint.config, weights, shape)
     checkpoint.check_all_used(weights)
+    rows = ENDLESS if checkpoint.family.endless else context
     others: dict[str, bytes | None] = dict.fromkeys((*HUGGINGFACE, GGUF))
     return export(
         graph.traces(),
@@ -61,12 +65,29 @@ def export_checkpoint(
         io_dtype=FLOAT32,
         state_dtype=state_dtype,
         metadata={
-            **({"onnx_iron.context": str(context)} if generates else {"onnx_iron.whole": "true"}),
+            **({"onnx_iron.context": str(rows)} if generates else {"onnx_iron.whole": "true"}),
             "onnx_iron.model_type": checkpoint.family.model_type,
         },
         files=others | dict(checkpoint.files()),
         progress=progress,
     )
+
+
+def _check_apart(folder: Path) -> None:
+    """Refuse a folder that holds a checkpoint, whose configuration and tokenizer an export would
+    replace or remove.
+
+    Raises:
+        ValueError: it does.
+    """
+    found = sorted(file.name for file in folder.glob("*.safetensors"))
+    if not any(folder.glob("*.onnx")):
+        found += [name for name in HUGGINGFACE if (folder / name).exists()]
+    if found:
+        raise ValueError(
+            f"{folder} holds a checkpoint ({found[0]}), whose files the export would replace; give "
+            "another folder to write to, one below it say"
+        )
 
 
 def text_of(folder: Path) -> Text:

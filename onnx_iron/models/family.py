@@ -15,6 +15,9 @@ from onnx_iron.models.decoder import Shape
 from onnx_iron.models.fields import Fields
 from onnx_iron.models.weights import Weights
 
+# The most rows of a model whose states have room for any: what a per-call value counts to.
+ENDLESS = (1 << 31) - 1
+
 
 class Traced(Protocol):
     """A graph that knows which versions of it an export holds."""
@@ -32,7 +35,10 @@ class Family:
         read: a configuration's entries to what ``build`` needs.
         build: the graph of a configuration and its weights.
         generates: the model continues texts; otherwise it encodes.
-        unused: what names of tensors begin with that the graph has no use for.
+        endless: its states have room for any number of rows, so that an export chooses no context.
+        whole: a call has as many positions as the export's context, never fewer.
+        prefix: what checkpoints of a class with a head have before the names of the tensors.
+        unused: what names of tensors, without the prefix, begin with that the graph has no use for.
     """
 
     model_type: str
@@ -40,6 +46,9 @@ class Family:
     read: Callable[[Fields], Any]
     build: Callable[[Any, Weights, Shape], Traced]
     generates: bool = True
+    endless: bool = False
+    whole: bool = False
+    prefix: str = ""
     unused: tuple[str, ...] = ()
 
 

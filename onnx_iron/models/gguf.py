@@ -20,7 +20,7 @@ from onnx_iron.dtypes import FLOATS, as_dtype
 from onnx_iron.graph import Weight
 from onnx_iron.models.decoder import DecoderConfig, Shape
 from onnx_iron.models.family import known_families
-from onnx_iron.models.gguf_config import ROPE_FACTORS, read_config
+from onnx_iron.models.gguf_config import LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS, read_config
 from onnx_iron.models.gguf_header import TensorInfo
 from onnx_iron.models.gguf_parts import read_parts
 from onnx_iron.models.kept_files import GGUF, HUGGINGFACE, packed
@@ -63,11 +63,11 @@ class GGUFCheckpoint:
         kinds = {name: known for known, name in MODEL_ARCH_NAMES.items()}
         known = kinds[self.metadata["general.architecture"]]
         self._names = get_tensor_name_map(known, config.num_layers)
+        self.config: DecoderConfig = self._with_rope_factors(config)
         # A build reads no tensor: it finds what is missing, and what has another shape.
         weights = self.weights(np.float32)
-        self.family.build(config, weights, Shape(1))
+        self.family.build(self.config, weights, Shape(1))
         self.check_all_used(weights)
-        self.config: DecoderConfig = self._with_rope_factors(config)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -107,7 +107,13 @@ class GGUFCheckpoint:
         return Weights(load, wanted, str(self.path), self._spelled)
 
     def check_all_used(self, weights: Weights) -> None:
-        weights.check_all_asked(self._tensors, lambda name: name == ROPE_FACTORS)
+        longrope = self.config.rope.scaling.get("rope_type") == "longrope"
+        factors = (SHORT_FACTORS, LONG_FACTORS) if longrope else (ROPE_FACTORS,)
+        weights.check_all_asked(self._tensors, lambda name: name in factors)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        return ()
 
     def files(self) -> Mapping[str, bytes | None]:
         return {**dict.fromkeys(HUGGINGFACE), GGUF: packed(self.metadata)}
@@ -122,25 +128,36 @@ class GGUFCheckpoint:
         return str(self._names.get_name(name, (".weight", ".bias")) or name)
 
     def _with_rope_factors(self, config: DecoderConfig) -> DecoderConfig:
-        """The configuration with the factors that the file keeps in a tensor, if it has that."""
-        if ROPE_FACTORS not in self._tensors:
-            return config
-        info, count = self._tensors[ROPE_FACTORS], config.rope.dim // 2
+        """The configuration with the factors that the file keeps in tensors, if it has any."""
+        rope = config.rope
+        if rope.scaling.get("rope_type") == "longrope":
+            long, short = (
+                self._factors(LONG_FACTORS, rope.dim),
+                self._factors(SHORT_FACTORS, rope.dim),
+            )
+            scaling = {**rope.scaling, "long_factor": long.tolist(), "short_factor": short.tolist()}
+            rope = dataclasses.replace(rope, scaling=scaling)
+        elif ROPE_FACTORS in self._tensors:
+            product = self._factors(ROPE_FACTORS, rope.dim) * np.asarray(rope.factors or 1.0)
+            rope = dataclasses.replace(rope, factors=tuple(product.tolist()))
+        return dataclasses.replace(config, rope=rope)
+
+    def _factors(self, name: str, turned: int) -> npt.NDArray[np.float64]:
+        """What each of the frequencies is divided by."""
+        info, count = self._tensors[name], turned // 2
         if info.shape != (count,):
             raise ValueError(
-                f"{self.path}: the shape of tensor {ROPE_FACTORS!r} is {info.shape}, expected "
-                f"{(count,)}, half of the head size"
+                f"{self.path}: the shape of tensor {name!r} is {info.shape}, expected "
+                f"{(count,)}, half of what turns of a head"
             )
         factors = self._load(info, np.dtype(np.float32))
         for index, factor in enumerate(factors.tolist()):
             if not (math.isfinite(factor) and factor > 0):
                 raise ValueError(
-                    f"{self.path}: tensor {ROPE_FACTORS!r} has {factor} at {index}, expected a "
+                    f"{self.path}: tensor {name!r} has {factor} at {index}, expected a "
                     "positive number; download it again"
                 )
-        product = factors.astype(np.float64) * np.asarray(config.rope.factors or 1.0)
-        rope = dataclasses.replace(config.rope, factors=tuple(product.tolist()))
-        return dataclasses.replace(config, rope=rope)
+        return factors.astype(np.float64)
 
     def _load(self, info: TensorInfo, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         *outer, width = info.shape

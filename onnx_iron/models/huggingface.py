@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
-from onnx_iron.dtypes import FLOATS, Array, as_dtype
+from onnx_iron.dtypes import FLOAT32, FLOATS, Array, as_dtype
 from onnx_iron.graph import Weight
 from onnx_iron.models.family import family_of
 from onnx_iron.models.fields import Fields
@@ -79,7 +79,13 @@ class HuggingFaceFolder:
         wanted = as_dtype(dtype)
         if wanted not in FLOATS:
             raise TypeError(f"weights: dtype is {wanted}, expected float32 or bfloat16")
-        return Weights(lambda name: self._weight(name, wanted), wanted, str(self.path))
+        return Weights(
+            lambda name: self._weight(name, wanted),
+            wanted,
+            str(self.path),
+            self._spelled,
+            lambda name: self._weight(name, FLOAT32),
+        )
 
     def check_all_used(self, weights: Weights) -> None:
         tied = bool(getattr(self.config, "tie_embeddings", False))
@@ -87,11 +93,15 @@ class HuggingFaceFolder:
         def idle(name: str) -> bool:
             return (
                 name.endswith(_TABLES)
-                or name.startswith(self.family.unused)
+                or self._is_unused(name)
                 or (tied and name == "lm_head.weight")
             )
 
         weights.check_all_asked(self._tensors, idle)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        return tuple(filter(self._is_unused, self._tensors))
 
     def files(self) -> Mapping[str, bytes | None]:
         found: dict[str, bytes | None] = {}
@@ -110,6 +120,14 @@ class HuggingFaceFolder:
 
         return huggingface_text(self.path)
 
+    def _spelled(self, name: str) -> str:
+        """The checkpoint's name for a tensor of the family."""
+        whole = self.family.prefix + name
+        return whole if whole in self._tensors else name
+
+    def _is_unused(self, name: str) -> bool:
+        return name.removeprefix(self.family.prefix).startswith(self.family.unused)
+
     def _weight(self, name: str, dtype: np.dtype[Any]) -> Weight:
         tensor = self._tensors.get(name)
         if tensor is None:
@@ -118,9 +136,12 @@ class HuggingFaceFolder:
                 "checkpoint is not whole, or of a variant that isn't implemented"
             )
         if tensor.dtype not in _DTYPES:
+            remedy = "use a checkpoint that isn't quantised"
+            if tensor.dtype == "F64":
+                remedy = "save the model in one of these (model.float())"
             raise ValueError(
                 f"{self.path}: tensor {name!r} is stored as {tensor.dtype}, expected "
-                f"{', '.join(_DTYPES)}; use a checkpoint that isn't quantised"
+                f"{', '.join(_DTYPES)}; {remedy}"
             )
         return Weight(tensor.shape, dtype, lambda: _load(tensor, name, dtype))
 
@@ -168,9 +189,14 @@ def _tensors(folder: Path) -> Iterator[tuple[str, _Tensor]]:
         yield name, parts[part][name]
     for part, tensors in parts.items():
         for name in tensors:
-            if placed.get(name) != part:
+            if name not in placed:
                 raise ValueError(
                     f"{folder / part} has a tensor {name!r} that {_INDEX} doesn't name"
+                )
+            if placed[name] != part:
+                raise ValueError(
+                    f"{folder}: tensor {name!r} is in {placed[name]}, as {_INDEX} says, and in "
+                    f"{part} too; which is the model's can't be told, download it again"
                 )
 
 
@@ -195,13 +221,17 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def _no_weights(folder: Path) -> str:
+    if any(folder.glob("*.onnx")):
+        return f"{folder} is exported already; give the checkpoint itself, or open it as it is"
     others = sorted(
         file.name
         for pattern in ("*.bin", "*.pt", "*.pth", "*.gguf")
         for file in folder.glob(pattern)
     )
     remedy = "download it whole"
-    if others:
+    if any((folder / name).is_symlink() for name in (_WHOLE, _INDEX)):
+        remedy = "one is a link to a file that is gone; download it again"
+    elif others:
         remedy = f"it has {others[0]}; save the model as safetensors (save_pretrained does)"
         if others[0].endswith(".gguf"):
             remedy = f"give the file itself, {others[0]}"

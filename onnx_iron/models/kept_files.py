@@ -1,4 +1,4 @@
-"""What an exported folder keeps of a checkpoint beside the models: files about text."""
+"""What an exported folder keeps of a checkpoint beside the models: files about text and audio."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from typing import Any
 
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 CONFIG, GENERATION, TEMPLATE = "config.json", "generation_config.json", "chat_template.jinja"
+# How a sound becomes an encoder's input; newer checkpoints have the latter.
+PREPROCESSOR, PROCESSOR = "preprocessor_config.json", "processor_config.json"
 # Of a Hugging Face folder; and of a GGUF file the metadata about text, as JSON.
-HUGGINGFACE = (TOKENIZER, TOKENIZER_CONFIG, CONFIG, GENERATION, TEMPLATE)
+HUGGINGFACE = (TOKENIZER, TOKENIZER_CONFIG, CONFIG, GENERATION, TEMPLATE, PREPROCESSOR, PROCESSOR)
 GGUF = "tokenizer.gguf.json"
+# What `generate` and `chat` can't do without: one of these.
+TOKENIZERS = (TOKENIZER, GGUF)
 
 
 def packed(metadata: Mapping[str, Any]) -> bytes:

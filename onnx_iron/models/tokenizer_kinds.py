@@ -40,6 +40,7 @@ _DIGITS = _PreTokenizer((r"\p{N}", _GPT2_SPLIT))
 # What llama.cpp does with a file that doesn't say.
 _DEFAULT = _PreTokenizer((r"[\p{P}$+<=>^~|]+", _GPT2_SPLIT, r"\p{N}+", "[0-9]{3}"))
 _LLAMA3 = _PreTokenizer((_LLAMA3_SPLIT,), whole_words=True, adds_bos=True)
+_CL100K = _PreTokenizer((_LLAMA3_SPLIT,))
 _QWEN2 = _PreTokenizer((_QWEN2_SPLIT,))
 
 # By the value of tokenizer.ggml.pre.
@@ -58,6 +59,8 @@ _PRE_TOKENIZERS = {
     "llama-v3": _LLAMA3,
     "falcon3": _LLAMA3,
     "lfm2": _LLAMA3,
+    "dbrx": _CL100K,
+    "smaug-bpe": _CL100K,
     "qwen2": _QWEN2,
     "stablelm2": _QWEN2,
     "deepseek-r1-qwen": _QWEN2,

@@ -19,6 +19,7 @@ class Weights:
         dtype: that dtype, float32 or bfloat16.
         source: the checkpoint, for errors.
         spelled: the checkpoint's name for a tensor that a graph asks for by transformers' name.
+        load_wide: as ``load``, in float32; ``load`` itself where it is not given.
     """
 
     def __init__(
@@ -27,10 +28,12 @@ class Weights:
         dtype: Any,
         source: str,
         spelled: Callable[[str], str] = str,
+        load_wide: Callable[[str], Weight] | None = None,
     ) -> None:
         self.dtype = np.dtype(dtype)
         self.source = source
         self._load = load
+        self._load_wide = load_wide or load
         self._spelled = spelled
         self._prefix = ""
         self._asked: dict[str, tuple[int, ...]] = {}
@@ -41,9 +44,20 @@ class Weights:
         Raises:
             ValueError: it is missing, or has another shape.
         """
+        return self._shaped(self._load, name, shape)
+
+    def wide(self, name: str, *shape: int) -> Weight:
+        """A tensor in float32 whatever the graph computes in; otherwise as a call.
+
+        Raises:
+            ValueError: it is missing, or has another shape.
+        """
+        return self._shaped(self._load_wide, name, shape)
+
+    def _shaped(self, load: Callable[[str], Weight], name: str, shape: tuple[int, ...]) -> Weight:
         whole = self._spelled(self._prefix + name)
         self._asked[whole] = shape
-        weight = self._load(whole)
+        weight = load(whole)
         if weight.shape == shape:
             return weight
         # GGUF drops dimensions of one.
@@ -61,7 +75,7 @@ class Weights:
 
     def at(self, part: str) -> Weights:
         """The weights below a name."""
-        below = Weights(self._load, self.dtype, self.source, self._spelled)
+        below = Weights(self._load, self.dtype, self.source, self._spelled, self._load_wide)
         below._prefix = f"{self._prefix}{part}."
         below._asked = self._asked
         return below

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from onnx_iron.dtypes import BOOL, FLOAT32, FLOATS, INDICES, INT32, Array, DType, Shape, Spec
+from onnx_iron.dtypes import FLOAT32, FLOATS, INDICES, INT32, Array, DType, Shape, Spec
 from onnx_iron.graph.context import current_trace
 from onnx_iron.graph.handle import Handle
 from onnx_iron.graph.operand import Operand, as_number, number_dtype
@@ -19,6 +19,7 @@ from onnx_iron.operators.body import Body
 from onnx_iron.operators.declaration import (
     COMMON,
     DOMAIN,
+    FIXED,
     VERSION,
     Attribute,
     Case,
@@ -243,12 +244,11 @@ class Op(Attributes):
         if declared.kind is Kind.SCALAR:
             if given != INT32 or int(np.prod(shape)) != 1:
                 raise TypeError(f"{where} is {given.name} {shape}; it must be one int32")
-        elif declared.kind is Kind.INDEX:
-            if given not in INDICES:
-                raise TypeError(f"{where} is {given.name}; it must be int32 or int64")
-        elif declared.kind is Kind.BOOL:
-            if given != BOOL:
-                raise TypeError(f"{where} is {given.name}; it must be bool, as comparisons give")
+        elif declared.kind in FIXED:
+            if given not in FIXED[declared.kind]:
+                how = {Kind.BOOL: ", as comparisons give", Kind.FLOAT32: ", which to(dtype) gives"}
+                wanted = f"{declared.kind.value}{how.get(declared.kind, '')}"
+                raise TypeError(f"{where} is {given.name}; it must be {wanted}")
         elif declared.kind is Kind.NUMBER and given not in (*FLOATS, *INDICES):
             raise TypeError(f"{where} is {given.name}; it must be {Kind.NUMBER.value}")
         elif given not in FLOATS and declared.kind not in (Kind.ANY, Kind.NUMBER):
@@ -341,7 +341,7 @@ class Op(Attributes):
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{cls.name}: {name} is {value!r}; it must be a positive integer")
         inputs = cls.declared(len(given))
-        common = [given[d.name] for d in inputs if d.name in given and d.kind is not Kind.BOOL]
+        common = [given[d.name] for d in inputs if d.name in given and d.kind not in FIXED]
         like = number_dtype(common)
         if like is None and any(isinstance(operand, Value) for operand in common):
             like = INT32
@@ -355,7 +355,7 @@ class Op(Attributes):
             elif declared.kind is Kind.SCALAR:
                 lifted.append(_scalar(f"{cls.name}.{declared.name}", operand))
             else:
-                wanted = INT32 if declared.kind is Kind.INDEX else like
+                wanted = {Kind.INDEX: INT32, Kind.FLOAT32: FLOAT32}.get(declared.kind, like)
                 lifted.append(trace.lift(operand, like=wanted))
         outputs: tuple[Handle, ...] = trace.record(
             cls(**cls._converted_fields(named)), lifted, tunables

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from onnx_iron.dtypes import DType, onnx_type
+from onnx_iron.dtypes import FLOAT32, DType, onnx_type
 
 
 class Body:
@@ -114,6 +114,52 @@ class Body:
     def span(self, name: str, start: str, stop: str, axis: int) -> str:
         """``name[start:stop]`` along an axis; start and stop are vectors of one."""
         return self.op("Slice", name, start, stop, self.ints(axis))
+
+    def scan(
+        self, carried: Sequence[str], rows: Mapping[str, DType], build: ScanBody
+    ) -> tuple[list[str], list[str]]:
+        """Add a loop over the first axis of ``rows``, one entry of each at a time.
+
+        Args:
+            carried: float32 values that go from one entry to the next.
+            rows: names and dtypes of what has an entry for each turn.
+            build: adds the operators of a turn to the builder that it is given, from the names of
+                what is carried and of the entries; returns what is carried on, and what is kept.
+
+        Returns:
+            What is carried in the end, and the kept values of all turns, stacked.
+        """
+        inner = Body({}, self._attributes, prefix=f"{self._prefix}scan_{len(self.nodes)}/")
+        given = [f"{inner._prefix}carried_{i}" for i in range(len(carried))]
+        entries = [f"{inner._prefix}row_{i}" for i in range(len(rows))]
+        carried_on, kept = build(inner, given, entries)
+        dtypes = [FLOAT32] * len(carried) + list(rows.values())
+        turn = helper.make_graph(
+            inner.nodes,
+            "turn",
+            [_declared(name, dtype) for name, dtype in zip(given + entries, dtypes, strict=True)],
+            [_declared(name, FLOAT32) for name in (*carried_on, *kept)],
+        )
+        made = self.ops(
+            "Scan",
+            *carried,
+            *rows,
+            outputs=len(carried) + len(kept),
+            body=turn,
+            num_scan_inputs=len(rows),
+        )
+        return made[: len(carried)], made[len(carried) :]
+
+
+# What a turn of a scan carries on and keeps, from what is carried and the turn's entries.
+ScanBody: TypeAlias = Callable[[Body, list[str], list[str]], tuple[list[str], list[str]]]
+
+
+def _declared(name: str, dtype: DType) -> onnx.ValueInfoProto:
+    """A value of a scan's turn, of any shape."""
+    made = helper.make_tensor_value_info(name, onnx_type(dtype), None)
+    made.type.tensor_type.ClearField("shape")
+    return made
 
 
 def function(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeAlias
 
-from onnx_iron.dtypes import Shape
+from onnx_iron.dtypes import BOOL, FLOAT32, INDICES, DType, Shape
 
 DOMAIN = "onnx_iron"
 VERSION = 1
@@ -20,6 +20,7 @@ class Kind(Enum):
 
     T = "T"  # float32 or bfloat16, the same for all inputs of this kind
     T_OR_FLOAT32 = "T or float32"
+    FLOAT32 = "float32"  # whatever T is
     ANY = "T, int32, int64 or bool"  # what is moved and not computed with; as T, one for all
     NUMBER = "T, int32 or int64"  # as T, one for all
     BOOL = "bool"
@@ -38,6 +39,12 @@ class In:
 
 # Kinds whose dtype is one for all inputs, and the result's where an operator says nothing else.
 COMMON = (Kind.T, Kind.ANY, Kind.NUMBER)
+# The dtypes of kinds that no other input's dtype has a part in.
+FIXED: Mapping[Kind, tuple[DType, ...]] = {
+    Kind.INDEX: INDICES,
+    Kind.BOOL: (BOOL,),
+    Kind.FLOAT32: (FLOAT32,),
+}
 
 
 @dataclass(frozen=True)

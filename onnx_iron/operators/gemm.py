@@ -23,9 +23,12 @@ from onnx_iron.operators.silu import silu, silu_body
 class Precision(StrEnum):
     """How exact a product is at the least, by jax.lax.Precision's names.
 
-    On an NPU the fast end multiplies in emulated block floating point with bfloat16 partial sums,
-    HIGHEST in bfloat16 with float32 sums and one rounding. Nothing reads it so far: the CPU and the
-    NPU's kernels that are here always do the latter.
+    HIGHEST multiplies in float32. DEFAULT and HIGH may multiply in bfloat16, with float32 sums,
+    where both operands are bfloat16; float32 ones are multiplied in float32 at every precision, for
+    one row alone, a GEMV's, always is. On the CPU all of them have the same bits: a product of two
+    bfloat16 is exact in float32, and a processor's own instruction for it (AVX-512-BF16) is taken
+    where it gives what float32 gives. The NPU's kernels that are here multiply bfloat16, with
+    float32 sums and one rounding, whatever the precision is.
     """
 
     DEFAULT = "default"

@@ -236,6 +236,8 @@ std::vector<DType> dtypes_of(InputKind kind, DType t) {
     case InputKind::kTOrFloat32:
       if (t == DType::kFloat32) return {t};
       return {t, DType::kFloat32};
+    case InputKind::kFloat32:
+      return {DType::kFloat32};
     case InputKind::kIndex:
       return {DType::kInt32, DType::kInt64};
     case InputKind::kScalar:

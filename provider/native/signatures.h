@@ -11,8 +11,9 @@
 namespace onnx_iron {
 
 // Which dtypes an input takes: T is float32 or bfloat16, the same for all inputs and outputs; any
-// is T, or an int32, int64 or bool that is moved; a number is T, int32 or int64.
-enum class InputKind { kT, kTOrFloat32, kAny, kNumber, kBool, kIndex, kScalar };
+// is T, or an int32, int64 or bool that is moved; a number is T, int32 or int64; what is said to be
+// float32 is that whatever T is.
+enum class InputKind { kT, kTOrFloat32, kFloat32, kAny, kNumber, kBool, kIndex, kScalar };
 
 struct InputSignature {
   const char* name;

@@ -1,6 +1,23 @@
 """Standard ONNX operators in terms of the kernels: one rule each, registered on import."""
 
-from onnx_iron.provider.standard import elementwise, microsoft, rotary, shapes, sums
+from onnx_iron.provider.standard import (
+    attention,
+    attention_of_microsoft,
+    elementwise,
+    microsoft,
+    rotary,
+    shapes,
+    sums,
+)
 from onnx_iron.provider.standard.rule import RULES
 
-__all__ = ["RULES", "elementwise", "microsoft", "rotary", "shapes", "sums"]
+__all__ = [
+    "RULES",
+    "attention",
+    "attention_of_microsoft",
+    "elementwise",
+    "microsoft",
+    "rotary",
+    "shapes",
+    "sums",
+]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from onnx_iron.dtypes import BOOL, DTYPES, Spec
+from onnx_iron.dtypes import BOOL, DTYPES, INDICES, Spec
 from onnx_iron.operators.arithmetic import Add, Div, Mul, Sub
 from onnx_iron.operators.gelu import GELU
 from onnx_iron.operators.silu import SiLU
 from onnx_iron.provider.lowering import Operation
 from onnx_iron.provider.operator import Operator, standard
 from onnx_iron.provider.standard.rule import broadcast, rule
+from onnx_iron.provider.standard.shapes import fold
 
 ARITHMETIC = {op.__name__: op for op in (Add, Sub, Mul, Div)}
 
@@ -93,7 +94,10 @@ def cast(op: Operation) -> None:
     dtype = DTYPES.get(number)
     if dtype is None:
         op.refuse(f"no kernel casts to dtype {number}")
+    known = op.known(0)
     if dtype == spec.dtype:
         op.view(op.input(0), spec.shape)
+    elif known is not None and dtype in INDICES:
+        fold(op, known, dtype)
     else:
         op.step(standard("Cast", moves=True), [op.input(0)], [op.output(Spec(spec.shape, dtype))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,11 @@ class Small:
 def _lfm2(*layers: str, **changes: Any) -> Small:
     types = {"layer_types": list(layers), "num_hidden_layers": len(layers)}
     return Small("Lfm2Config", "Lfm2ForCausalLM", {**types, "block_multiple_of": 16, **changes})
+
+
+def _mamba(**changes: Any) -> Small:
+    no_heads = {"num_attention_heads": None, "num_key_value_heads": None}
+    return Small("MambaConfig", "MambaForCausalLM", {**no_heads, "state_size": 8, **changes})
 
 
 SMALL: Mapping[str, Small] = {
@@ -130,6 +136,21 @@ SMALL: Mapping[str, Small] = {
             "residual_multiplier": 0.22,
             "attention_multiplier": 0.1,
         },
+    ),
+    "mamba": _mamba(),
+    "mamba with biases, untied": _mamba(
+        state_size=5,
+        conv_kernel=2,
+        use_bias=True,
+        use_conv_bias=False,
+        time_step_rank=7,
+        tie_word_embeddings=False,
+        residual_in_fp32=False,
+    ),
+    "falcon_mamba": dataclasses.replace(
+        _mamba(mixer_rms_eps=1e-4),
+        config="FalconMambaConfig",
+        model="FalconMambaForCausalLM",
     ),
     "lfm2": _lfm2("conv", "full_attention", "conv"),
     "lfm2 of convolutions only": _lfm2("conv", "conv", conv_L_cache=2),

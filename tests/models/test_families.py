@@ -69,7 +69,7 @@ def test_a_family_continues_a_prompt_as_transformers_does(
     assert all(placement.complete for placement in session.placement().values())
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3", "granite", "lfm2"])
+@pytest.mark.parametrize("name", ["llama", "qwen3", "granite", "lfm2", "mamba"])
 @pytest.mark.parametrize("dialect", ["iron", "standard"])
 def test_a_family_runs_on_onnxruntime_alone(
     name: str, dialect: str, folder: Any, tmp_path: Path

@@ -178,7 +178,7 @@ def test_tables_that_older_checkpoints_have_saved_are_left_out(model: Any, folde
 def test_a_folder_that_is_no_checkpoint_is_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"has no config.json; give a folder"):
         open_checkpoint(tmp_path)
-    with pytest.raises(FileNotFoundError, match="there is no such file"):
+    with pytest.raises(FileNotFoundError, match="no such file or folder; give a Hugging"):
         open_checkpoint(tmp_path / "nowhere")
     weights = folder / "model.safetensors"
     content = weights.read_bytes()

@@ -51,10 +51,13 @@ def test_rows_that_were_taken_back_leave_no_trace(rows: int, provider: str, expo
     assert continued(session, 3) == expected
 
 
-def test_a_convolution_can_not_go_back_and_says_so(exported: Any) -> None:
-    session = Session(exported("lfm2"))
+@pytest.mark.parametrize(
+    ("name", "state"), [("lfm2", "layers.0.operator.conv"), ("mamba", "layers.0.mixer.conv")]
+)
+def test_a_convolution_can_not_go_back_and_says_so(name: str, state: str, exported: Any) -> None:
+    session = Session(exported(name))
     session.prefill(input_ids=prompt(10))
-    with pytest.raises(ValueError, match=r"'layers.0.operator.conv' keeps no entry for each posi"):
+    with pytest.raises(ValueError, match=rf"'{state}' keeps no entry for each posi"):
         session.rewind(1)
     assert session.position == 10
     session.rewind(0)
@@ -68,7 +71,7 @@ def test_more_rows_than_were_run_can_not_be_taken_back(rows: int, exported: Any)
         session.rewind(rows)
 
 
-@pytest.mark.parametrize("name", ["llama", "lfm2"])
+@pytest.mark.parametrize("name", ["llama", "lfm2", "mamba"])
 @pytest.mark.parametrize("provider", ["iron", "stock"])
 def test_a_fork_goes_on_by_itself(name: str, provider: str, exported: Any) -> None:
     first = Session(exported(name), provider=provider)

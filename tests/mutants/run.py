@@ -343,9 +343,10 @@ def try_all(
     Raises:
         RuntimeError: the copy does not build, or the tests fail on it without a mutant.
     """
-    # Those of one file after each other: what is built for one is half of the next one's.
+    # Cheap ones first; those of one file after each other: what is built for one is half of the
+    # next one's.
     left: queue.Queue[Mutant] = queue.Queue()
-    for mutant in sorted(mutants, key=lambda mutant: (mutant.native, mutant.file)):
+    for mutant in sorted(mutants, key=lambda m: (m.on_host, m.native, m.file)):
         left.put(mutant)
     outcomes: dict[str, Outcome] = {}
     told = threading.Lock()

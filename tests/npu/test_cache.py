@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from design_compiler import COMPILER
+from design_compiler import COMPILER, AsTheyAre
 from npu_models import WIDTH, build_for, export_short_conv
 
 import onnx_iron
@@ -82,7 +83,7 @@ def test_two_processes_that_build_one_cache_build_each_design_once(
     program = f"""
         import sys
         sys.path.insert(0, {str(Path(__file__).parent)!r})
-        from design_compiler import COMPILER
+        from design_compiler import COMPILER, AsTheyAre
         from npu_models import build_for
         from pathlib import Path
         real = type(COMPILER).build
@@ -137,3 +138,36 @@ def test_a_session_is_not_opened_on_a_half_of_a_design(
     # What was damaged configures the array for all designs that share it.
     assert again.built == sum(made.pdi == outcome.designs[0].pdi for made in outcome.designs)
     onnx_iron.Session(folder, device="npu").decode(x=np.ones((1, WIDTH), BFLOAT16))
+
+
+class Changed(AsTheyAre):
+    """The same compiler, in another release."""
+
+    def identity(self) -> bytes:
+        return b"another release"
+
+
+def test_what_another_compiler_made_is_another_artifact(cache: Path) -> None:
+    from design_cases import whole_design
+
+    mine, others = (artifacts.artifact(whole_design(), c) for c in (COMPILER, Changed()))
+    assert mine.folder == others.folder
+    assert mine.key != others.key
+    assert mine.configuration != others.configuration
+
+
+@pytest.mark.parametrize("name", ["common.h", "decode.cc"])
+def test_a_changed_source_of_the_kernels_makes_every_artifact_anew(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import onnx_iron.kernels.aie as package
+
+    hashed = artifacts.kernel_sources.__wrapped__
+    copy = tmp_path / "aie"
+    shutil.copytree(Path(package.__file__).parent, copy)
+    monkeypatch.setattr(package, "__file__", str(copy / "__init__.py"))
+    before = hashed()
+    assert before == artifacts.kernel_sources()
+    with (copy / name).open("a") as source:
+        source.write("// changed")
+    assert hashed() != before

@@ -18,7 +18,7 @@ from npu_models import CHUNK, WIDTH, build_for, export_short_conv, export_small_
 import onnx_iron
 from onnx_iron.dtypes import BFLOAT16, Array, Spec
 from onnx_iron.kernels.designs import Target
-from onnx_iron.provider.devices.npu.arrays import NPU
+from onnx_iron.provider.devices.npu.arrays import NPU, weight_buffer
 from onnx_iron.provider.devices.npu.build import plans_of
 
 BF16_NUMBER = 16
@@ -272,6 +272,18 @@ def test_a_state_may_go_to_other_memory(driver: Any, conv: Path) -> None:
             NPU.fetch(array)
         np.testing.assert_array_equal(wide(one), wide(plain))
         np.testing.assert_allclose(wide(other), wide(after), rtol=2.0**-6, atol=2.0**-6)
+
+
+def test_weights_share_a_buffer_where_all_of_their_bytes_are_the_same(driver: Any) -> None:
+    """Those of one size that differ in their last byte alone have one each."""
+    content = np.random.default_rng(0).integers(0, 256, 10_000).astype(np.uint8)
+    other = content.copy()
+    other[-1] ^= 1
+    one, again, two = (weight_buffer(array) for array in (content, content.copy(), other))
+    assert again is one
+    assert two is not one
+    np.testing.assert_array_equal(one.bytes, content)
+    np.testing.assert_array_equal(two.bytes, other)
 
 
 # -- threads and lifetimes ------------------------------------------------------------------

@@ -277,6 +277,17 @@ def test_addresses_are_found_in_the_instructions() -> None:
     assert bytes(stream) == instructions(moved)
 
 
+def test_an_address_is_the_bytes_from_its_buffers_begin() -> None:
+    """A row is 128 bfloat16 numbers, so five rows on are 5 * 256 bytes on."""
+    made = a_design()
+    first, moved = (addresses(made, {"start": start}) for start in (0, 5))
+    names = [made.buffers[number].name for number, _ in first]
+    assert [made.buffers[number].name for number, _ in moved] == names
+    apart = [after - before for (_, before), (_, after) in zip(first, moved, strict=True)]
+    assert apart == [5 * 256 if name == "y" else 0 for name in names]
+    assert set(names) == {"src", "y"}
+
+
 def test_instructions_in_another_order_are_refused() -> None:
     made = a_design()
     other = addresses(made, {"start": 1})

@@ -24,7 +24,7 @@ SECONDS = 20.0
 _SANITIZED_SECONDS = 120.0
 _START_SECONDS = 300.0
 _SERVE = "from onnx_iron.conformance.hostile.worker import serve; serve({number}, {bounded})"
-_REPORT = re.compile(r"(?:ERROR: |runtime error: |SUMMARY: )[^\n]*")
+_REPORT = re.compile(r"(?:ERROR: |(?:[\w./-]+:\d+:\d+: )?runtime error: |SUMMARY: )[^\n]*")
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,8 @@ class SessionImplementation:
             several = _several_bodies(model.model)
             if not several or _VERSION >= _OVERLOADS_SINCE:
                 raise
+            # Whatever else is wrong with the file, is so with a name of its own for each body.
+            self.open(_with_a_name_a_body(model.model))
             raise Declined(
                 "before 1.27 onnxruntime knows one function body an operator; this file has more "
                 f"of {several[0]}"
@@ -119,6 +121,20 @@ def _several_bodies(model: onnx.ModelProto) -> list[str]:
     """The operators that a model has function bodies of several forms of."""
     counted = Counter(function.name for function in model.functions)
     return [name for name, count in counted.items() if count > 1]
+
+
+def _with_a_name_a_body(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A model whose functions' overloads are part of their names."""
+    named = onnx.ModelProto()
+    named.CopyFrom(model)
+    calls = [*named.graph.node, *(node for function in named.functions for node in function.node)]
+    for node in calls:
+        if node.overload:
+            node.op_type, node.overload = f"{node.op_type}_{node.overload}", ""
+    for function in named.functions:
+        if function.overload:
+            function.name, function.overload = f"{function.name}_{function.overload}", ""
+    return named
 
 
 def _without_functions(model: onnx.ModelProto) -> onnx.ModelProto:

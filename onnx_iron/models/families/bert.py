@@ -16,7 +16,7 @@ from onnx_iron.models.family import Family
 from onnx_iron.models.fields import MOST_LAYERS, Fields
 from onnx_iron.models.weights import Weights
 
-_ACTIVATIONS: dict[str, Callable[[Handle], Handle]] = {
+ACTIVATIONS: dict[str, Callable[[Handle], Handle]] = {
     "gelu": F.gelu,
     "gelu_new": partial(F.gelu, approximate="tanh"),
     "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
@@ -55,7 +55,7 @@ class BertLayer:
         self.output = Linear.of(weights.at("output.dense"), inner, hidden, bias=True)
         self.output_norm = LayerNorm(weights.at("output.LayerNorm"), hidden, eps)
         self._heads = config.num_heads
-        self._activation = _ACTIVATIONS[config.activation]
+        self._activation = ACTIVATIONS[config.activation]
 
     def __call__(self, h: Handle) -> Handle:
         count, hidden = h.shape
@@ -126,7 +126,7 @@ def read(fields: Fields) -> BertConfig:
         num_heads=heads,
         type_vocab_size=fields.size("type_vocab_size", 2),
         layer_norm_eps=fields.positive("layer_norm_eps", 1e-12),
-        activation=fields.choice("hidden_act", tuple(_ACTIVATIONS), "gelu"),
+        activation=fields.choice("hidden_act", tuple(ACTIVATIONS), "gelu"),
         context_length=fields.size("max_position_embeddings"),
     )
 
