@@ -6,15 +6,17 @@ import argparse
 import functools
 import json
 import math
+import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnx_iron.tools.build_kernels import TARGETS
 from onnx_iron.tools.estimated import Estimate, Line
-from onnx_iron.tools.options import Subparsers
+from onnx_iron.tools.options import CHUNK, CONTEXT, Subparsers, positive
 
 if TYPE_CHECKING:
     from onnx_iron.kernels.designs import Design
@@ -65,7 +67,13 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         description="Count the bytes, operations, runs and design switches of a model's calls, and "
         "predict their time from published costs. No NPU is needed, and none is asked.",
     )
-    parser.add_argument("model", type=Path, metavar="MODEL", help="an .onnx file or their folder")
+    parser.add_argument(
+        "model",
+        type=Path,
+        metavar="MODEL",
+        help="an .onnx file or their folder, or a Hugging Face config.json or its folder: then "
+        "the model is made with weights of zeros, as large as its own, in a temporary folder",
+    )
     parser.add_argument(
         "--target", choices=TARGETS, required=True, help="npu1: Phoenix; npu2: Strix and Krackan"
     )
@@ -76,6 +84,23 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         metavar="GB/s",
         help=f"between memory and the array (default: {BANDWIDTH / 1e9:.0f})",
     )
+    parser.add_argument(
+        "--filled",
+        type=lengths,
+        metavar="N,...",
+        help="tokens in the context, for each of which a call is predicted (default: an eighth of "
+        "it, half, all)",
+    )
+    for option, what, usual in (
+        ("--context", "tokens that the cache holds", CONTEXT),
+        ("--chunk", "tokens of the prompt that one run takes", CHUNK),
+    ):
+        parser.add_argument(
+            option,
+            type=positive,
+            metavar="N",
+            help=f"of a config.json: {what} (default: {usual}, or less where the model takes less)",
+        )
     parser.add_argument("--json", action="store_true", help="print it for machines")
     parser.add_argument(
         "--plot",
@@ -97,6 +122,17 @@ def gigabytes(text: str) -> float:
     return value * 1e9
 
 
+def lengths(text: str) -> list[int]:
+    """Parse numbers of entries, separated by commas, as argparse's ``type``."""
+    try:
+        found = [int(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or min(found) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers above 0, as 64,512")
+    return found
+
+
 def run(arguments: argparse.Namespace) -> None:
     """Print a table for each of the model's files, and the assumptions.
 
@@ -109,29 +145,59 @@ def run(arguments: argparse.Namespace) -> None:
     from onnx_iron.kernels.designs import Target
     from onnx_iron.provider.devices.npu.build import plans_of
     from onnx_iron.provider.devices.npu.toolchain import design_compiler
-    from onnx_iron.provider.opening import model_files
 
     target = arguments.target
     made: dict[str, Estimate] = {}
-    for path in model_files(arguments.model).values():
-        plans = plans_of(path, Target(target), design_compiler())
-        if not plans:
-            raise ValueError(f"{path} has no subgraph of known shapes that the provider takes")
-        made[path.name] = estimate(plans, FLOPS[target], arguments.bandwidth)
+    with models_of(arguments) as files:
+        for path in files:
+            plans = plans_of(path, Target(target), design_compiler())
+            if not plans:
+                raise ValueError(f"{path} has no subgraph of known shapes that the provider takes")
+            assumed = FLOPS[target], arguments.bandwidth
+            made[path.name] = one = estimate(plans, *assumed)
+            if context := counted_context(plans):
+                some = arguments.filled or [-(-context // 8), -(-context // 2), context]
+                one.filled_us = {n: estimate(plans, *assumed, n).list_us for n in some}
     rates = {"flops": FLOPS[target] / 1e12, "bandwidth": arguments.bandwidth / 1e9}
     rates["channel"] = CHANNEL[target] / 1e9
-    assumed = [line.format(**rates) for line in ASSUMPTIONS]
+    said = [line.format(**rates) for line in ASSUMPTIONS]
     if arguments.json:
         calls = {name: asdict(one) | {"total": asdict(one.total)} for name, one in made.items()}
-        print(json.dumps({"target": target, "assumed": assumed, "calls": calls}, indent=2))
+        print(json.dumps({"target": target, "assumed": said, "calls": calls}, indent=2))
     else:
-        print("\n".join([*(report(name, one) for name, one in made.items()), *assumed]))
+        print("\n".join([*(report(name, one) for name, one in made.items()), *said]))
     if arguments.plot is not None:
         draw(made, target, arguments.plot)
 
 
-def estimate(plans: Sequence[Plan], flops: float, bandwidth: float) -> Estimate:
-    """Count and predict a call of all subgraphs."""
+@contextmanager
+def models_of(arguments: argparse.Namespace) -> Iterator[list[Path]]:
+    """The model's files, for as long as the block runs.
+
+    Raises:
+        FileNotFoundError: there are none.
+        ValueError: a configuration of no model that can be built.
+    """
+    from onnx_iron.provider.opening import model_files
+    from onnx_iron.tools.config_model import config_of, export_config
+
+    config = config_of(arguments.model)
+    if config is None:
+        yield list(model_files(arguments.model).values())
+        return
+    with tempfile.TemporaryDirectory(prefix="onnx-iron-") as folder:
+        export_config(config, Path(folder), arguments)
+        yield list(model_files(Path(folder)).values())
+
+
+def estimate(
+    plans: Sequence[Plan], flops: float, bandwidth: float, filled: int | None = None
+) -> Estimate:
+    """Count and predict a call of all subgraphs.
+
+    Args:
+        filled: entries of the context that are; None: all.
+    """
     lines: dict[str, Line] = {}
     host: dict[str, int] = {}
     seen: set[str] = set()
@@ -149,7 +215,7 @@ def estimate(plans: Sequence[Plan], flops: float, bandwidth: float) -> Estimate:
                 before = run.artifact.configuration
                 for number, work in enumerate(run.work):
                     assert work.artifact is not None
-                    line = cost(plan, work, flops, bandwidth)
+                    line = cost(plan, work, flops, bandwidth, filled)
                     line.runs = int(number == 0)
                     line.designs = int(work.artifact.key not in seen)
                     seen.add(work.artifact.key)
@@ -177,7 +243,7 @@ def in_list_us(runs: int) -> float:
     return RUN_LIST_US[1] + share * (RUN_LIST_US[8] - RUN_LIST_US[1])
 
 
-def cost(plan: Plan, work: Work, flops: float, bandwidth: float) -> Line:
+def cost(plan: Plan, work: Work, flops: float, bandwidth: float, filled: int | None = None) -> Line:
     """A step's bytes and operations, and how long the array is busy with them."""
     from onnx_iron.kernels.designs.target import CORES
     from onnx_iron.operators import Op
@@ -194,7 +260,11 @@ def cost(plan: Plan, work: Work, flops: float, bandwidth: float) -> Line:
         count += part.op.flops(shapes, specs[part.outputs[0]].shape)
     assert work.artifact is not None
     design = work.artifact.design
-    moved = traffic(design)
+    share = filled_share(plan, work, filled)
+    counts = {v.name: v.high for v in design.values if v.name in design.counted_values()}
+    if counts:
+        count = math.ceil(count * share)
+    moved = traffic(design, tuple((n, math.ceil(high * share)) for n, high in counts.items()))
     all_cores = CORES * design.target.columns
     compute = count / (flops * len(design.columns) * design.rows / all_cores)
     carried = max(moved.slowest / bandwidth, moved.busiest / CHANNEL[design.target])
@@ -206,6 +276,28 @@ def cost(plan: Plan, work: Work, flops: float, bandwidth: float) -> Line:
     else:
         line.dma_us = busy
     return line
+
+
+def counted_context(plans: Sequence[Plan]) -> int | None:
+    """The entries of the caches that are read as far as they are filled; None: there is none."""
+    from onnx_iron.operators.attention import Attention
+
+    for plan in plans:
+        for work in plan.work:
+            if work.artifact is not None and work.artifact.design.counted_values():
+                caches = [p.inputs[1] for p in work.parts if isinstance(p.op, Attention)]
+                return plan.lowering.specs[str(caches[0])].shape[0]
+    return None
+
+
+def filled_share(plan: Plan, work: Work, filled: int | None) -> float:
+    """How much of the cache that a step reads is filled."""
+    from onnx_iron.operators.attention import Attention
+
+    caches = [part.inputs[1] for part in work.parts if isinstance(part.op, Attention)]
+    if filled is None or not caches:
+        return 1.0
+    return min(1.0, filled / plan.lowering.specs[str(caches[0])].shape[0])
 
 
 @dataclass(frozen=True)
@@ -226,11 +318,11 @@ class Traffic:
 
 
 @functools.lru_cache(maxsize=1024)
-def traffic(design: Design) -> Traffic:
-    """Count a design's transfers."""
+def traffic(design: Design, counts: tuple[tuple[str, int], ...] = ()) -> Traffic:
+    """Count a design's transfers, for per-call values that count something."""
     from onnx_iron.kernels.designs.schedule import schedule
 
-    phases = schedule(design, design.possible_values())
+    phases = schedule(design, design.possible_values() | dict(counts))
     broadcast = {stream.name for stream in design.streams if stream.broadcast}
     moved: Counter[tuple[int, str]] = Counter()
     columns: Counter[int] = Counter()
@@ -262,4 +354,7 @@ def report(name: str, made: Estimate) -> str:
         f"  a dispatch a run:       {runs:5} submissions  {made.each_us / 1000:9.2f} ms",
         f"  a run list a subgraph:  {made.run_lists:5} submissions  {made.list_us / 1000:9.2f} ms",
     ]
+    if made.filled_us:
+        parts = ", ".join(f"{n}: {us / 1000:.2f} ms" for n, us in made.filled_us.items())
+        lines.append(f"  with so many tokens in the context: {parts}")
     return "\n".join(lines)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass
@@ -49,6 +49,8 @@ class Estimate:
         steps: of the NPU, of which neighbours of one configuration are one run.
         run_lists: submissions where a subgraph goes out as a whole.
         each_us, list_us: the whole call, a dispatch a node, and a run list a subgraph.
+        filled_us: ``list_us`` for so many tokens in the context, where that makes a difference;
+            all else is for a full one.
     """
 
     lines: dict[str, Line]
@@ -58,6 +60,7 @@ class Estimate:
     run_lists: int
     each_us: float
     list_us: float
+    filled_us: dict[int, float] = field(default_factory=dict)
 
     @property
     def total(self) -> Line:

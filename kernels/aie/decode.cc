@@ -6,6 +6,7 @@
 // rows of K, a multiple of 64, is a whole number of them.
 // Accuracy against the references: of norm, RoPE, SiLU, Mul, GEMV and Add one after the other.
 #include "common.h"
+#include "decode_attention.h"
 #include "functions.h"
 #include "rms_norm.h"
 #include "rope.h"
@@ -18,7 +19,7 @@ constexpr int32_t kTile = 512;
 constexpr int32_t kChunk = 256;
 
 // As kernels/designs/decode.py numbers them.
-enum Prologue : int32_t { kNone, kNorm, kGate, kMul, kRope, kRopePairs };
+enum Prologue : int32_t { kNone, kNorm, kGate, kMul, kRope, kRopePairs, kAttention, kMerge };
 enum Epilogue : int32_t { kProduct = 1, kAdd = 2 };
 
 Halves<kLanes> product(const Halves<kLanes>& a, const Halves<kLanes>& b) {
@@ -39,7 +40,8 @@ void decode_put_bf16(const bfloat16* chunk, bfloat16* x, int32_t first) {
 }
 
 // x is `rows` rows of n, then a weight of n, a second such array, or angles of n. `number` is the
-// norm's epsilon by its bits: a core is told words.
+// norm's epsilon by its bits: a core is told words. For attention, `rows` is where in x it is
+// described, and `number` the column; to merge its parts, `number` is how many there are.
 void decode_start_bf16(bfloat16* x, int32_t prologue, int32_t rows, int32_t n, int32_t number) {
   const NearestEven rounding;
   const bfloat16* other = x + rows * n;
@@ -65,6 +67,12 @@ void decode_start_bf16(bfloat16* x, int32_t prologue, int32_t rows, int32_t n, i
     case kRopePairs:
       of_rows(x, other, x, rows, n, turn_pairs);
       break;
+    case kAttention:
+      begin_attention(x, rows, number, kTile);
+      break;
+    case kMerge:
+      merge_attention(x, rows, n, number);
+      break;
     default:
       break;
   }
@@ -74,10 +82,15 @@ void decode_clear_bf16(float* sums) {
   for (int32_t r = 0; r < kBlock; ++r) aie::store_v(sums + r * kLanes, aie::zeros<float, kLanes>());
 }
 
-// `first` is where in its block of rows the tile begins.
-void decode_tile_bf16(const bfloat16* weight, const bfloat16* x, float* sums, int32_t k,
-                      int32_t first) {
+// `first` is where in its block of rows the tile begins. Of attention, it is the tile's number, and
+// k is where in x that is described.
+void decode_tile_bf16(const bfloat16* weight, bfloat16* x, float* sums, int32_t k, int32_t first,
+                      int32_t attention) {
   const NearestEven rounding;
+  if (attention) {
+    attend(weight, x, k, first, kTile);
+    return;
+  }
   int32_t row = first / k, begin = first % k;
   for (int32_t done = 0; done < kTile; ++row, begin = 0) {
     const int32_t left = kTile - done;

@@ -47,6 +47,12 @@ Floats<N> decay(const Floats<N>& x) {
   return aie::select(small, x, aie::ge(size, kInfinityBits + 1));
 }
 
+// x times a finite factor above 0. An infinite x has no limbs, and stays.
+template <unsigned N>
+Floats<N> scaled(const Floats<N>& x, float by) {
+  return aie::select(multiply<N>(x, by), x, aie::ge(size_bits<N>(x), kInfinityBits));
+}
+
 // 1 / (1 + exp(-x)), by the exponential of -|x|, which cannot overflow.
 template <unsigned N>
 Floats<N> sigmoid(const Floats<N>& x) {

@@ -42,6 +42,16 @@ struct ConvShape {
   bool silu;
 };
 
+// What becomes of the scores of a query row with a chunk of keys.
+struct AttentionRow {
+  int64_t first, last;  // it sees none of the chunk's keys outside of these
+  const uint8_t* mask;  // a byte for each key, 0 where it is not seen; null: all are
+  const void* bias;     // what is added to each score; null: nothing
+  float offset;         // added to all
+  float slope;          // times how far a key is after the row's own, is added ...
+  float away;           // ... which for the first key is this far
+};
+
 struct ScanShape {
   int64_t channels;
   int64_t states;  // of a channel
@@ -79,16 +89,6 @@ struct LinearAttentionOperands {
   float* new_state;
 };
 
-// What becomes of the scores of a query row with a chunk of keys.
-struct AttentionRow {
-  int64_t first, last;  // it sees none of the chunk's keys outside of these
-  const uint8_t* mask;  // a byte for each key, 0 where it is not seen; null: all are
-  const void* bias;     // what is added to each score; null: nothing
-  float offset;         // added to all
-  float slope;          // times how far a key is after the row's own, is added ...
-  float away;           // ... which for the first key is this far
-};
-
 struct AttentionChunk {
   const void* key;                   // first key of the chunk, of this group's head
   const void* value;                 // likewise
@@ -97,6 +97,17 @@ struct AttentionChunk {
   float scale;
   float softcap;    // 0: none
   bool float_bias;  // float32, else bfloat16
+};
+
+// A matrix (N, K) in blocks of `block` elements along K, each code less its block's zero point,
+// times its block's scale. Codes are packed, the first in the lowest bits; a row has whole blocks.
+struct Codes {
+  const uint8_t* codes;
+  const void* scales;  // T, (N, blocks)
+  const void* zeros;   // uint8, packed as the codes, or T; null: half of what the bits hold
+  bool real_zeros;     // T
+  int64_t bits;        // 4 or 8
+  int64_t block, blocks;
 };
 
 // Elements of a packed chunk's keys and values.
@@ -151,6 +162,11 @@ struct TypedLoops {
   int64_t tile_columns;
   void (*gemm)(const float* packed, const void* b, void* out, int64_t m, int64_t n, int64_t k,
                int64_t group, int64_t group_end, int64_t column, UnaryLoop epilogue);
+
+  // The same with a matrix in codes; rows are packed by float32's pack. And one row of it, as T.
+  void (*gemm_codes)(const float* packed, const Codes& codes, void* out, int64_t m, int64_t n,
+                     int64_t k, int64_t group, int64_t group_end, int64_t column);
+  void (*decode)(const Codes& codes, int64_t row, int64_t k, void* out);
 
   // With b as (K, N): a row of out by x in float32, columns begin..end-1 ...
   void (*gemv_row_major)(const float* x, const void* b, void* out, int64_t n, int64_t k,

@@ -12,6 +12,7 @@ from onnx_iron.kernels.designs.target import (
     STACK_BYTES,
     WORD,
     UnaddressableError,
+    counted_pattern,
     memory_pattern,
     shim_pattern,
 )
@@ -76,10 +77,12 @@ def _structure(design: Design) -> str | None:
         return f"{design.rows} cores in a column are told their numbers, which only one can be"
     loops = len(design.columns[0])
     for stream in design.streams:
+        if reason := _walks(design, stream):
+            return reason
         whole = design.parts(stream) * stream.bytes
         filled = sum(t.size * design.buffer(t.buffer).item_bytes for t in stream.transfers)
         runs = any(all(trips[: stream.level]) for trips in design.columns)
-        if filled != whole and (runs or stream.transfers):
+        if filled != whole and (runs or stream.transfers) and not stream.whole:
             return f"{filled} bytes fill a tile {stream.name} of {whole} bytes"
         if stream.chunk and (stream.size % stream.chunk or stream.size > stream.room):
             return (
@@ -129,6 +132,23 @@ def _structure(design: Design) -> str | None:
     return None
 
 
+def _walks(design: Design, stream: Stream) -> str | None:
+    """What is wrong with walks whose number or length is not that of the loops."""
+    if stream.whole and (
+        stream.direction is Direction.OUT or stream.arrange or design.parts(stream) > 1
+    ):
+        return f"stream {stream.name} comes as whole walks, which go out, in parts or arranged"
+    if design.innermost is not None:
+        if not design.told:
+            return "the innermost loop runs as often as a core is told, and none is told"
+        if stream.level == len(design.columns[0]) and not stream.whole:
+            return f"stream {stream.name} follows the innermost loop, which a call's values count"
+    for transfer in stream.transfers:
+        if transfer.times is not None and not stream.whole:
+            return f"stream {stream.name} has a tile whose size a call's values say"
+    return None
+
+
 def _core_memory(design: Design) -> str | None:
     taken = core_bytes(design)
     if taken > CORE_BYTES:
@@ -150,7 +170,8 @@ def _addresses(design: Design) -> str | None:
                 memory_pattern(stream.arrange, stream.bytes // stream.size)
             for transfer in stream.transfers:
                 item_bytes = design.buffer(transfer.buffer).item_bytes
-                shim_pattern(transfer.sizes, transfer.strides, item_bytes)
+                pattern = shim_pattern if transfer.times is None else counted_pattern
+                pattern(transfer.sizes, transfer.strides, item_bytes)
                 if item_bytes % WORD and not all(map(_is_even, transfer.terms)):
                     raise UnaddressableError(
                         f"offsets into {transfer.buffer} that are no multiple of {WORD} bytes"

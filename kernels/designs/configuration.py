@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import replace
 
 from onnx_iron.kernels.designs.design import Argument, Call, Design, Index
 from onnx_iron.kernels.designs.interpreter import encode
+from onnx_iron.kernels.designs.schedule import schedule
 
 
 def configuration(design: Design) -> bytes:
@@ -18,7 +20,10 @@ def configuration(design: Design) -> bytes:
         buffers=(),
         values=(),
         columns=((0,) * len(design.columns[0]),) * len(design.columns),
-        streams=tuple(replace(s, transfers=(), size=s.chunk or s.size) for s in design.streams),
+        innermost=None,
+        streams=tuple(
+            replace(s, transfers=(), size=s.chunk or s.size, whole=False) for s in design.streams
+        ),
         calls=tuple(
             replace(call, arguments=tuple(_blank(a) for a in call.arguments))
             for call in design.calls
@@ -34,22 +39,54 @@ def _blank(argument: Argument) -> Argument:
     return argument if isinstance(argument, str) else 0
 
 
-def numbers(design: Design, column: int) -> list[int]:
-    """What a column's core is told, as words of 32 bits: how often each loop runs, of each stream
-    that comes in chunks how many there are, and of each call each argument that is no tile: a
-    number, or for an index its begin and what each loop around the call adds.
+def numbers(design: Design, column: int, values: Mapping[str, int]) -> list[int]:
+    """What a column's core is told, as words of 32 bits: how often each loop runs, of the innermost
+    one how often in all passes and how much more often in the first; of each stream that comes in
+    chunks how many there are; and of each call each argument that is no tile: a number, or for an
+    index its begin and what each loop around the call adds.
     """
-    told = list(design.columns[column])
+    told = [*design.columns[column][:-1], *_inner(design, column, values)]
     told += [stream.size // stream.chunk for stream in design.streams if stream.chunk]
     for call in design.calls:
         for argument in call.arguments:
             match argument:
                 case Index(of=of):
                     loops = (*of.loops, *(0,) * call.level)[: call.level]
-                    told += [of.constant + of.column * column, *loops]
+                    told += [replace(of, values=()).at(column, (), {}), *loops]
                 case int():
-                    told.append(argument)
+                    told.append(int(argument))
     return told
+
+
+def told_words(design: Design) -> int:
+    """How many words a core is told."""
+    return len(numbers(design, 0, design.possible_values()))
+
+
+def _inner(design: Design, column: int, values: Mapping[str, int]) -> tuple[int, int]:
+    if design.innermost is None:
+        return design.columns[column][-1], 0
+    first, others = (affine.at(column, (), values) for affine in design.innermost)
+    return others, first - others
+
+
+def counts(design: Design, values: Mapping[str, int]) -> list[int]:
+    """The words of the instructions that depend on per-call values beside addresses, in their
+    order: what each column's core is told of the innermost loop, and the lengths of walks.
+    """
+    words: list[int] = []
+    if design.innermost is not None:
+        first, others = design.innermost
+        varies = others.values != (), first.values != others.values
+        for column in range(len(design.columns)):
+            inner = _inner(design, column, values)
+            words += [n for n, moves in zip(inner, varies, strict=True) if moves]
+    return words + [
+        walk.words(design.buffer(walk.buffer).item_bytes)
+        for phase in schedule(design, values)
+        for walk in phase
+        if walk.most
+    ]
 
 
 def words_of(call: Call) -> int:

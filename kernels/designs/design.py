@@ -7,6 +7,7 @@ one tile, one of level 2 moves one for each pass of the second loop.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -63,7 +64,8 @@ class Scalar:
 @dataclass(frozen=True)
 class Affine:
     """``constant + column * number + sum(loops[i] * index of loop i) + sum(factor * value)``, and
-    ``row`` times the core's number in its column.
+    ``row`` times the core's number in its column, and where ``each`` is given, its number for the
+    column.
     """
 
     constant: int = 0
@@ -71,6 +73,7 @@ class Affine:
     loops: tuple[int, ...] = ()
     values: tuple[tuple[str, int], ...] = ()
     row: int = 0
+    each: tuple[int, ...] = ()
 
     def at(
         self, column: int, indices: Sequence[int], values: Mapping[str, int], row: int = 0
@@ -78,7 +81,8 @@ class Affine:
         """The number for a core, its loops' indices and the per-call values."""
         over_loops = sum(n * i for n, i in zip(self.loops, indices, strict=False))
         over_values = sum(factor * values[name] for name, factor in self.values)
-        return self.constant + self.column * column + self.row * row + over_loops + over_values
+        own = self.constant + self.column * column + (self.each[column] if self.each else 0)
+        return own + self.row * row + over_loops + over_values
 
 
 @dataclass(frozen=True)
@@ -116,12 +120,17 @@ class Term:
 
 @dataclass(frozen=True)
 class Transfer:
-    """A walk over a buffer: sizes and strides in its elements, the outermost first."""
+    """A walk over a buffer: sizes and strides in its elements, the outermost first.
+
+    Attributes:
+        times: a per-call value, which is how long the outermost dimension is; its size is the most.
+    """
 
     buffer: str
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     terms: tuple[Term, ...] = ()
+    times: str | None = None
 
     @property
     def size(self) -> int:
@@ -132,6 +141,10 @@ class Transfer:
     ) -> int:
         """Where it starts."""
         return sum(term.stride * term.index.at(column, indices, values, row) for term in self.terms)
+
+    def walked(self, values: Mapping[str, int]) -> tuple[int, ...]:
+        """The sizes of a call."""
+        return self.sizes if self.times is None else (values[self.times], *self.sizes[1:])
 
 
 @dataclass(frozen=True)
@@ -155,6 +168,7 @@ class Stream:
         chunk, room, put: of a stream whose size may be another in the next run: it comes in chunks
             of so many elements, which a kernel puts into a place for as many as fit there, given
             the chunk, the place and where in it; 0: no such.
+        whole: the transfers, one after the other, fill the tiles of all passes of the loops.
     """
 
     name: str
@@ -171,6 +185,7 @@ class Stream:
     chunk: int = 0
     room: int = 0
     put: str = ""
+    whole: bool = False
 
     @property
     def bytes(self) -> int:
@@ -216,6 +231,8 @@ class Design:
         idle: a per-call value; where it is 0, nothing runs.
         told: the cores are told their numbers (trips, arguments of calls) before a run; so designs
             that differ in these, and in what moves, run one after the other on one configuration.
+        innermost: how often the innermost loop runs in the first pass of those around it, and in
+            the others, in place of what ``columns`` say; told cores only.
     """
 
     name: str
@@ -230,20 +247,46 @@ class Design:
     idle: str | None = None
     rows: int = 1
 
+    told: bool = False
+    innermost: tuple[Affine, Affine] | None = None
+
     def parts(self, stream: Stream) -> int:
         """Of how many cores' tiles that is made which a shim moves at once."""
         return 1 if stream.shared or stream.broadcast else self.rows
 
-    told: bool = False
+    def inner(self, column: int, around: Sequence[int], values: Mapping[str, int]) -> int:
+        """How often the innermost loop runs, in a pass of those around it."""
+        if self.innermost is None:
+            return self.columns[column][-1]
+        return self.innermost[any(around)].at(column, (), values)
+
+    def passes(
+        self, column: int, level: int, values: Mapping[str, int]
+    ) -> Iterator[tuple[int, ...]]:
+        """The indices of all passes of the loops around a level, in order."""
+        trips = self.columns[column]
+        around = itertools.product(*(range(n) for n in trips[: min(level, len(trips) - 1)]))
+        if level < len(trips):
+            yield from around
+            return
+        for indices in around:
+            yield from ((*indices, i) for i in range(self.inner(column, indices, values)))
 
     def buffer(self, name: str) -> Port:
         return next(b for b in self.buffers if b.name == name)
 
     def possible_values(self) -> dict[str, int]:
         """Per-call values with which something runs, for addresses that are made ahead of calls:
-        the lowest, but of the one that means idleness at 0, where no address need be valid.
+        the lowest, but of those that count something the highest, and of the one that means
+        idleness at 0, where no address need be valid.
         """
-        return {v.name: v.high if v.name == self.idle else v.low for v in self.values}
+        highest = {self.idle, *self.counted_values()}
+        return {v.name: v.high if v.name in highest else v.low for v in self.values}
+
+    def counted_values(self) -> set[str]:
+        """The names of per-call values that say how long walks and loops are."""
+        walks = {t.times for s in self.streams for t in s.transfers if t.times is not None}
+        return walks | {name for affine in self.innermost or () for name, _ in affine.values}
 
 
 @dataclass(frozen=True)

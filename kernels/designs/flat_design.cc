@@ -7,7 +7,7 @@ namespace onnx_iron::designs {
 namespace {
 
 constexpr int64_t kMostRows = 4;
-constexpr int64_t kMagic = 0x314e474953454431;  // as encode writes it
+constexpr int64_t kMagic = 0x324e474953454431;  // as encode writes it
 
 // Numbers of eight bytes, and texts: their length, then their bytes.
 class Reader {
@@ -97,6 +97,7 @@ class Decoder {
     d.columns = in_.many([this] { return in_.numbers(); });
     if (d.columns.empty()) Reader::fail();
     loops_ = d.columns.front().size();
+    columns_ = d.columns.size();
     for (const auto& trips : d.columns) {
       if (trips.size() != loops_) Reader::fail();
     }
@@ -114,6 +115,8 @@ class Decoder {
     }
     d.calls = in_.many([this] { return call(); });
     d.idle = in_.below(values_, -1);
+    d.innermost = in_.many([this] { return affine(); });
+    if (!d.innermost.empty() && (d.innermost.size() != 2 || loops_ == 0)) Reader::fail();
     if (!in_.empty()) Reader::fail();
     return d;
   }
@@ -130,6 +133,8 @@ class Decoder {
       const int64_t value = in_.below(values_);
       return std::pair(value, in_.number());
     });
+    a.each = in_.numbers();
+    if (!a.each.empty() && a.each.size() != columns_) Reader::fail();
     return a;
   }
 
@@ -156,6 +161,7 @@ class Decoder {
       term.index = index();
       return term;
     });
+    t.times = in_.below(values_, -1);
     return t;
   }
 
@@ -180,6 +186,10 @@ class Decoder {
     s.transfers = in_.many([this] { return transfer(); });
     s.arrange = in_.pairs();
     s.source = in_.number();
+    s.whole = in_.flag();
+    s.room = in_.number();
+    if (s.room < s.elements) Reader::fail();
+    if (s.whole && (s.outgoing || s.parts != 1 || !s.arrange.empty())) Reader::fail();
     return s;
   }
 
@@ -213,7 +223,7 @@ class Decoder {
   }
 
   Reader& in_;
-  size_t buffers_ = 0, values_ = 0, loops_ = 0, tiles_ = 0;
+  size_t buffers_ = 0, values_ = 0, loops_ = 0, tiles_ = 0, columns_ = 0;
   int64_t rows_ = 1;
 };
 

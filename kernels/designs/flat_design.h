@@ -16,6 +16,7 @@ struct Affine {
   int64_t column, row;
   std::vector<int64_t> loops;
   std::vector<std::pair<int64_t, int64_t>> values;  // number of the value, its factor
+  std::vector<int64_t> each;                        // column by column, or empty
 };
 
 struct Index {
@@ -33,6 +34,7 @@ struct Transfer {
   int64_t buffer;
   std::vector<int64_t> sizes, strides;
   std::vector<Term> terms;
+  int64_t times;  // the value that the outermost size is, -1: none
 };
 
 enum class Access : int64_t { kRead, kWrite, kUpdate };
@@ -54,6 +56,8 @@ struct Stream {
   std::vector<Transfer> transfers;
   std::vector<std::pair<int64_t, int64_t>> arrange;
   int64_t source;  // a stream's number, -1: its core
+  bool whole;      // its transfers fill the tiles of all passes
+  int64_t room;    // elements of the place where a core has a tile
 
   int64_t bytes() const { return item_bytes * elements; }
 };
@@ -93,6 +97,8 @@ struct Design {
   std::vector<Local> locals;
   std::vector<Call> calls;
   int64_t idle;  // a value's number, -1: none
+  // Of the innermost loop, in the first pass of those around it and in the others, or empty.
+  std::vector<Affine> innermost;
 };
 
 // Throws std::invalid_argument for bytes that are no design.

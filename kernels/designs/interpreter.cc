@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <exception>
 #include <map>
 #include <memory>
@@ -58,14 +59,33 @@ class Run {
  private:
   void core() {
     tiles_.clear();
-    for (const Stream& stream : design_.streams) {
-      tiles_.push_back(std::make_unique<Tile>(stream.bytes(), poison_));
+    coming_.assign(design_.streams.size(), {});
+    for (size_t i = 0; i < design_.streams.size(); ++i) {
+      const Stream& stream = design_.streams[i];
+      tiles_.push_back(std::make_unique<Tile>(stream.room * stream.item_bytes, poison_));
+      if (stream.whole) coming_[i] = all_of(stream);
     }
     for (const Local& local : design_.locals) {
       tiles_.push_back(std::make_unique<Tile>(local.bytes, poison_));
     }
     indices_.clear();
     level(0);
+    for (size_t i = 0; i < coming_.size(); ++i) {
+      if (!coming_[i].empty()) {
+        throw std::logic_error("stream " + design_.streams[i].name + " of column " +
+                               std::to_string(column_) + " moves " +
+                               std::to_string(coming_[i].size()) + " bytes that no core takes");
+      }
+    }
+  }
+
+  // How often a loop runs now.
+  int64_t trips(size_t depth) const {
+    const std::vector<int64_t>& listed = design_.columns[static_cast<size_t>(column_)];
+    if (design_.innermost.empty() || depth + 1 < listed.size()) return listed[depth];
+    const bool first =
+        std::all_of(indices_.begin(), indices_.end() - 1, [](int64_t index) { return index == 0; });
+    return value(design_.innermost[first ? 0 : 1]);
   }
 
   void resolve(const Call& call) {
@@ -99,13 +119,16 @@ class Run {
     for (size_t i = 0; i < design_.streams.size(); ++i) {
       if (design_.streams[i].level != here) continue;
       tiles_[i]->fill(poison_);
-      if (!design_.streams[i].outgoing) take(design_.streams[i], *tiles_[i]);
+      if (design_.streams[i].whole) {
+        take_next(design_.streams[i], coming_[i], *tiles_[i]);
+      } else if (!design_.streams[i].outgoing) {
+        take(design_.streams[i], *tiles_[i]);
+      }
     }
     calls(here, false);
-    const std::vector<int64_t>& trips = design_.columns[static_cast<size_t>(column_)];
-    if (depth < trips.size()) {
+    if (depth < design_.columns[static_cast<size_t>(column_)].size()) {
       indices_.push_back(0);
-      for (; indices_.back() < trips[depth]; ++indices_.back()) level(depth + 1);
+      for (const int64_t n = trips(depth); indices_.back() < n; ++indices_.back()) level(depth + 1);
       indices_.pop_back();
     }
     calls(here, true);
@@ -120,6 +143,7 @@ class Run {
       sum += affine.loops[i] * indices_[i];
     }
     for (const auto& [number, factor] : affine.values) sum += factor * values_[number];
+    if (!affine.each.empty()) sum += affine.each[static_cast<size_t>(column_)];
     return sum;
   }
 
@@ -130,13 +154,21 @@ class Run {
     return number;
   }
 
+  // A transfer's sizes in this call.
+  std::vector<int64_t> sizes(const Transfer& transfer) const {
+    std::vector<int64_t> walked = transfer.sizes;
+    if (transfer.times >= 0) walked[0] = values_[transfer.times];
+    return walked;
+  }
+
   // Where a transfer starts; throws where it leaves its buffer.
-  int64_t offset(const Stream& stream, const Transfer& transfer) const {
+  int64_t offset(const Stream& stream, const Transfer& transfer,
+                 const std::vector<int64_t>& sizes) const {
     int64_t start = 0;
     for (const Term& term : transfer.terms) start += term.stride * value(term.index);
     int64_t first = start, last = start;
-    for (size_t i = 0; i < transfer.sizes.size(); ++i) {
-      const int64_t reach = (transfer.sizes[i] - 1) * transfer.strides[i];
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      const int64_t reach = (sizes[i] - 1) * transfer.strides[i];
       (reach < 0 ? first : last) += reach;
     }
     const Port& buffer = design_.buffers[static_cast<size_t>(transfer.buffer)];
@@ -152,13 +184,13 @@ class Run {
   // Calls copy(buffer, element, elements, address in the buffer, place in what is moved, bytes)
   // along a stream's transfers.
   template <typename Copy>
-  void along(const Stream& stream, Copy&& copy) {
+  void along(const Stream& stream, int64_t whole, Copy&& copy) {
     int64_t place = 0;
-    const int64_t whole = stream.parts * stream.bytes();
     for (const Transfer& transfer : stream.transfers) {
       const auto number = static_cast<size_t>(transfer.buffer);
       const int64_t item = design_.buffers[number].item_bytes;
-      walk(transfer.sizes, transfer.strides, offset(stream, transfer),
+      const std::vector<int64_t> walked = sizes(transfer);
+      walk(walked, transfer.strides, offset(stream, transfer, walked),
            [&](int64_t element, int64_t count) {
              if (place + count * item > whole) {
                throw std::out_of_range("stream " + stream.name + " moves more than its tile");
@@ -172,14 +204,44 @@ class Run {
     }
   }
 
+  // What a stream's transfers bring, `size` bytes.
+  std::vector<std::byte> brought(const Stream& stream, int64_t size) {
+    std::vector<std::byte> whole(static_cast<size_t>(size));
+    along(stream, size,
+          [&](size_t, int64_t, int64_t, const std::byte* from, int64_t place, int64_t n) {
+            std::memcpy(whole.data() + place, from, static_cast<size_t>(n));
+          });
+    return whole;
+  }
+
+  // The tiles of all passes.
+  std::deque<std::byte> all_of(const Stream& stream) {
+    int64_t size = 0;
+    for (const Transfer& transfer : stream.transfers) {
+      int64_t elements = 1;
+      for (const int64_t n : sizes(transfer)) elements *= n;
+      size += elements * design_.buffers[static_cast<size_t>(transfer.buffer)].item_bytes;
+    }
+    const std::vector<std::byte> bytes = brought(stream, size);
+    return {bytes.begin(), bytes.end()};
+  }
+
+  void take_next(const Stream& stream, std::deque<std::byte>& coming, Tile& tile) {
+    if (coming.size() < tile.bytes()) {
+      throw std::logic_error("stream " + stream.name + " of column " + std::to_string(column_) +
+                             " has no tile for a core that waits for one");
+    }
+    const auto end = coming.begin() + static_cast<std::ptrdiff_t>(tile.bytes());
+    std::copy(coming.begin(), end, tile.data());
+    coming.erase(coming.begin(), end);
+  }
+
   void take(const Stream& stream, Tile& tile) {
-    std::vector<std::byte> whole(static_cast<size_t>(stream.parts * stream.bytes()));
-    along(stream, [&](size_t, int64_t, int64_t, const std::byte* from, int64_t place, int64_t n) {
-      std::memcpy(whole.data() + place, from, static_cast<size_t>(n));
-    });
+    std::vector<std::byte> whole = brought(stream, stream.parts * stream.bytes());
     arrange(stream, whole);
     const size_t part = stream.parts == 1 ? 0 : static_cast<size_t>(row_);
-    std::memcpy(tile.data(), whole.data() + part * tile.bytes(), tile.bytes());
+    const auto size = static_cast<size_t>(stream.bytes());
+    std::memcpy(tile.data(), whole.data() + part * size, size);
   }
 
   void give(const Stream& stream) {
@@ -199,13 +261,14 @@ class Run {
       joined_.erase({&stream, indices_});
     }
     arrange(stream, whole);
-    along(stream, [&](size_t number, int64_t element, int64_t count, std::byte* to, int64_t place,
-                      int64_t n) {
-      std::memcpy(to, whole.data() + place, static_cast<size_t>(n));
-      if (!written_[number].empty()) {
-        std::fill_n(written_[number].begin() + element, count, true);
-      }
-    });
+    along(stream, stream.parts * stream.bytes(),
+          [&](size_t number, int64_t element, int64_t count, std::byte* to, int64_t place,
+              int64_t n) {
+            std::memcpy(to, whole.data() + place, static_cast<size_t>(n));
+            if (!written_[number].empty()) {
+              std::fill_n(written_[number].begin() + element, count, true);
+            }
+          });
   }
 
   // What a memory tile holds, in the order in which it reads it.
@@ -292,6 +355,7 @@ class Run {
   std::map<std::pair<const Stream*, std::vector<int64_t>>, std::vector<std::byte>> joined_;
   std::vector<int64_t> indices_;
   std::vector<std::unique_ptr<Tile>> tiles_;
+  std::vector<std::deque<std::byte>> coming_;  // by stream, where it is whole
 };
 
 void report(const std::string& reason, char* error, size_t error_bytes) {

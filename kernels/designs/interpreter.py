@@ -25,7 +25,7 @@ from onnx_iron.kernels.designs.design import (
     Transfer,
 )
 
-_MAGIC = 0x314E474953454431
+_MAGIC = 0x324E474953454431
 
 _Item = TypeVar("_Item")
 
@@ -155,6 +155,8 @@ class _Encoder:
         for call in self._many(design.calls):
             self._call(call)
         self._number(-1 if design.idle is None else self._values[design.idle])
+        for affine in self._many(design.innermost or ()):
+            self._affine(affine)
         return b"".join(self._parts)
 
     def _number(self, number: int) -> None:
@@ -177,6 +179,7 @@ class _Encoder:
         self._numbers(len(affine.loops), *affine.loops)
         for name, factor in self._many(affine.values):
             self._numbers(self._values[name], factor)
+        self._numbers(len(affine.each), *affine.each)
 
     def _index(self, index: Index) -> None:
         self._affine(index.of)
@@ -192,6 +195,7 @@ class _Encoder:
         for term in self._many(transfer.terms):
             self._number(term.stride)
             self._index(term.index)
+        self._number(-1 if transfer.times is None else self._values[transfer.times])
 
     def _stream(self, stream: Stream) -> None:
         self._text(stream.name)
@@ -207,6 +211,7 @@ class _Encoder:
         for size, stride in self._many(stream.arrange):
             self._numbers(size, stride)
         self._number(-1 if stream.source is None else self._tiles[stream.source])
+        self._numbers(int(stream.whole), max(stream.size, stream.room))
 
     def _call(self, call: Call) -> None:
         self._text(call.kernel)

@@ -18,7 +18,7 @@ import numpy as np
 
 from onnx_iron.kernels.aie.build import kernel_source
 from onnx_iron.kernels.designs.check import passes_memory_tile
-from onnx_iron.kernels.designs.configuration import numbers
+from onnx_iron.kernels.designs.configuration import numbers, told_words
 from onnx_iron.kernels.designs.design import (
     Affine,
     Argument,
@@ -31,10 +31,9 @@ from onnx_iron.kernels.designs.design import (
 )
 from onnx_iron.kernels.designs.iron import Iron, array_type, place_of, tile_type
 from onnx_iron.kernels.designs.schedule import Descriptor, schedule
-from onnx_iron.kernels.designs.target import STACK_BYTES, WORD, shim_pattern
+from onnx_iron.kernels.designs.target import STACK_BYTES
 from onnx_iron.kernels.designs.told import Numbers
 
-_DIMENSIONS = 4  # of a shim's pattern, as fill and drain take it
 _SHIM, _MEMORY, _CORE = range(3)  # rows of the array; cores are in this one and those above
 
 
@@ -83,7 +82,7 @@ class _Lowering:
         """The program: a worker for each core, and the sequence of transfers."""
         design = self._design
         phases = schedule(design, values)
-        told = [numbers(design, column) for column in range(len(design.columns))]
+        told = [numbers(design, column, values) for column in range(len(self._told))]
         ends = [
             (stream.name, column, handle)
             for stream in design.streams
@@ -123,14 +122,8 @@ class _Lowering:
         handle = handles[descriptor.stream, descriptor.column]
         move = handle.fill if stream.direction is Direction.IN else handle.drain
         buffer = self._design.buffer(descriptor.buffer)
-        words = shim_pattern(descriptor.sizes, descriptor.strides, buffer.item_bytes)
-        # Sizes and strides in elements again, padded on the outside.
-        per_word = WORD // buffer.item_bytes
-        sizes = [*(size for size, _ in words[:-1]), words[-1][0] * per_word]
-        strides = [*(stride * per_word for _, stride in words[:-1]), 1]
-        padding = _DIMENSIONS - len(words)
         pattern = self._iron.pattern(
-            buffer.size, descriptor.offset, [1] * padding + sizes, [0] * padding + strides
+            buffer.size, descriptor.offset, *descriptor.in_four(buffer.item_bytes)
         )
         move(buffers[descriptor.buffer], tap=pattern, wait=True, group=group)
 
@@ -259,7 +252,7 @@ class _Lowering:
         def core(*arguments: Any) -> None:
             parts = dict(zip(names, arguments, strict=False))
             tiles = {item.name: parts[item.name] for item in design.locals}
-            numbers = Numbers(design, *arguments[len(names) :]) if told else None
+            numbers = Numbers(design, self._iron, *arguments[len(names) :]) if told else None
             self._level(at, streams, parts, tiles, [], numbers)
 
         handles = [self._fifos[s.name].core[at] for s in streams]
@@ -280,7 +273,7 @@ class _Lowering:
         told: Numbers | None,
     ) -> None:
         depth = len(indices)
-        trips = self._design.columns[at[0]] if told is None else told.trips
+        trips = self._design.columns[at[0]]
         here = [s for s in streams if s.level == depth]
         for stream in here:
             if stream.chunk:
@@ -300,7 +293,11 @@ class _Lowering:
 
         call_them(after=False)
         if depth < len(trips):
-            for index in self._iron.flow.range_(trips[depth]):
+            count = trips[depth]
+            if told is not None:
+                inner = depth + 1 == len(trips)
+                count = told.inner(indices) if inner else told.trips[depth]
+            for index in self._iron.flow.range_(count):
                 self._level(at, streams, parts, tiles, [*indices, index], told)
         call_them(after=True)
         for stream in here:
@@ -343,7 +340,7 @@ class _Lowering:
     def _words(self, column: int) -> _Told:
         """Where a column's core is told its numbers."""
         words = self._iron.iron.Buffer(
-            array_type(len(numbers(self._design, column)), "int32"),
+            array_type(told_words(self._design), "int32"),
             name=f"told_{column}",
             use_write_rtp=True,
         )

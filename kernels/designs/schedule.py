@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from onnx_iron.kernels.designs.design import Design, Direction, Stream, Transfer
-from onnx_iron.kernels.designs.target import UnaddressableError, shim_pattern
+from onnx_iron.kernels.designs.target import (
+    DIMENSIONS,
+    WORD,
+    UnaddressableError,
+    counted_pattern,
+    shim_pattern,
+)
 
 _QUEUE = 4  # descriptors that a channel takes before one is done
 
@@ -17,6 +24,9 @@ _QUEUE = 4  # descriptors that a channel takes before one is done
 class Descriptor:
     """A walk over a buffer that fills or drains tiles of a stream: sizes and strides in elements,
     the outermost first.
+
+    Attributes:
+        most: how long the outermost dimension can be, where it is a per-call value; else 0.
     """
 
     column: int
@@ -25,12 +35,36 @@ class Descriptor:
     offset: int
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
+    most: int = 0
+
+    def pattern(self, item_bytes: int) -> list[tuple[int, int]]:
+        """Its dimensions as a shim walks them, in words."""
+        pattern = counted_pattern if self.most else shim_pattern
+        return pattern(self.sizes, self.strides, item_bytes)
+
+    def in_four(self, item_bytes: int) -> tuple[list[int], list[int]]:
+        """Sizes and strides of a pattern of four dimensions, in elements again, padded on the
+        outside; but where the outermost may be another at each call, that is the second, the one
+        that a DMA does not count.
+        """
+        words, per_word = self.pattern(item_bytes), WORD // item_bytes
+        sizes = [*(size for size, _ in words[:-1]), words[-1][0] * per_word]
+        strides = [*(stride * per_word for _, stride in words[:-1]), 1]
+        if self.most:
+            sizes[1:1] = [1] * (DIMENSIONS - 1 - len(words))
+            strides[1:1] = [0] * (DIMENSIONS - 1 - len(words))
+        padding = DIMENSIONS - len(sizes)
+        return [1] * padding + sizes, [0] * padding + strides
+
+    def words(self, item_bytes: int) -> int:
+        """How long it is."""
+        return math.prod(self.sizes) * item_bytes // WORD
 
 
 @dataclass(frozen=True)
 class _Event:
     descriptor: Descriptor
-    movable: bool  # its place depends on a per-call value
+    movable: bool  # its place or its length depends on a per-call value
 
 
 def schedule(design: Design, values: Mapping[str, int]) -> list[tuple[Descriptor, ...]]:
@@ -38,8 +72,8 @@ def schedule(design: Design, values: Mapping[str, int]) -> list[tuple[Descriptor
 
     Tiles come in the order in which the cores take and give them, all columns in step, so that no
     phase waits for a later one. Neighbouring transfers at a constant distance share a descriptor.
-    Values change offsets only, never how many descriptors there are or their order: so whoever has
-    a compiled design can put this call's offsets in place of another's.
+    Values change offsets and lengths only, never how many descriptors there are or their order: so
+    whoever has a compiled design can put this call's in place of another's.
     """
     phases: list[tuple[Descriptor, ...]] = []
     # By column and stream, its descriptors of this phase.
@@ -79,7 +113,9 @@ def _events(design: Design, values: Mapping[str, int]) -> Iterator[_Event]:
             out = stream.direction is Direction.OUT
             transfers = stream.transfers
             level = stream.level
-            if len(transfers) == 1:
+            if stream.whole:
+                level, transfers = 0, transfers if all(trips[:-1]) else ()
+            elif len(transfers) == 1:
                 item_bytes = design.buffer(transfers[0].buffer).item_bytes
                 level, folded = _folded(transfers[0], trips[:level], item_bytes)
                 transfers = (folded,)
@@ -138,11 +174,12 @@ def _event(
         stream.name,
         transfer.buffer,
         transfer.offset(column, indices, values, row),
-        transfer.sizes,
+        transfer.walked(values),
         transfer.strides,
+        0 if transfer.times is None else transfer.sizes[0],
     )
     affines = (a for term in transfer.terms for a in term.index.affines())
-    return _Event(descriptor, any(affine.values for affine in affines))
+    return _Event(descriptor, bool(descriptor.most) or any(affine.values for affine in affines))
 
 
 def _joined(first: _Event, second: _Event, item_bytes: int) -> _Event | None:

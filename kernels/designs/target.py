@@ -38,7 +38,7 @@ CORES = 4  # of a column
 MEMORY_CHANNELS = 6  # a memory tile's, as many in as out
 CHANNELS = 2  # a core's DMA channels, as many in as out; a column's shim has the same
 
-_DIMENSIONS = 4
+DIMENSIONS = 4
 _INNER_SIZE = 1023  # of the innermost two dimensions
 _REPEATS = 64  # of the outermost of four
 _SHIM_STRIDE = 1 << 20  # words
@@ -82,6 +82,23 @@ def shim_pattern(
     return words
 
 
+def counted_pattern(
+    sizes: Sequence[int], strides: Sequence[int], item_bytes: int
+) -> list[tuple[int, int]]:
+    """The same for a pattern whose outermost size may be another at each call: a DMA counts all
+    dimensions but the third from the innermost, which ends where the pattern's length is over.
+
+    Raises:
+        UnaddressableError: it cannot.
+    """
+    inner = shim_pattern(sizes[1:], strides[1:], item_bytes)
+    if len(inner) == DIMENSIONS - 1:
+        raise UnaddressableError(f"{DIMENSIONS} dimensions, of which the outermost is counted")
+    words = [(sizes[0], strides[0] * item_bytes // WORD), *inner]
+    _check_pattern(words, _SHIM_STRIDE, "the shim")
+    return words
+
+
 def memory_pattern(arrange: Sequence[tuple[int, int]], item_bytes: int) -> list[tuple[int, int]]:
     """The order in which a memory tile's DMA reads a tile: sizes and strides in words.
 
@@ -115,14 +132,14 @@ def _merged(sizes: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int
 
 
 def _check_pattern(words: Sequence[tuple[int, int]], stride_limit: int, where: str) -> None:
-    if len(words) > _DIMENSIONS:
-        raise UnaddressableError(f"{len(words)} dimensions, of which {where} walks {_DIMENSIONS}")
+    if len(words) > DIMENSIONS:
+        raise UnaddressableError(f"{len(words)} dimensions, of which {where} walks {DIMENSIONS}")
     for size, _ in words[-2:]:
         if size > _INNER_SIZE:
             raise UnaddressableError(
                 f"{size} steps of an inner dimension, of which {where} walks {_INNER_SIZE}"
             )
-    if len(words) == _DIMENSIONS and words[0][0] > _REPEATS:
+    if len(words) == DIMENSIONS and words[0][0] > _REPEATS:
         raise UnaddressableError(
             f"{words[0][0]} repeats of a pattern, of which {where} does {_REPEATS}"
         )

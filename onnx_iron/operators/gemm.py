@@ -13,10 +13,10 @@ import numpy as np
 from onnx_iron.dtypes import Array
 from onnx_iron.graph.operand import Operand
 from onnx_iron.graph.value import Value
-from onnx_iron.operators.base import Attribute, Case, In, Op, Shape, Tolerance, narrow_like, widen
+from onnx_iron.operators.base import Attribute, Case, In, Op, Shape, Tolerance, narrow_like
 from onnx_iron.operators.body import Body
 from onnx_iron.operators.gelu import gelu, gelu_body
-from onnx_iron.operators.rows import row_bounds
+from onnx_iron.operators.rows import row_bounds, row_products
 from onnx_iron.operators.silu import silu, silu_body
 
 
@@ -76,8 +76,7 @@ class _Product(Op):
 
     def sums(self, a: Array, b: Array) -> Array:
         """The float32 sums."""
-        wide = widen(b)
-        return np.asarray(widen(a) @ (wide.T if self.b_col_maj else wide))
+        return row_products(a, b.T if self.b_col_maj else b)
 
     def sums_body(self, g: Body, a: str, b: str) -> str:
         """The float32 sums in standard operators."""

@@ -8,6 +8,12 @@
 #include <condition_variable>
 #include <cstdio>
 #include <exception>
+#include <typeinfo>
+
+// Only its name is taken, by which types of two libraries are the same.
+namespace xrt {
+class runlist {};
+}  // namespace xrt
 
 namespace {
 
@@ -25,6 +31,8 @@ Wait find_wait() {
 }
 
 }  // namespace
+
+const void* onnx_iron_npu_run_list_type() { return &typeid(xrt::runlist); }
 
 int onnx_iron_npu_wait(const void* runlist, int64_t timeout_ms, char* error, size_t size) {
   static const Wait wait = find_wait();

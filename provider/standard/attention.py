@@ -45,7 +45,7 @@ def heads_of(op: Operation, index: int, heads: int) -> Heads:
     op.require(heads > 0, f"input {index} is {spec} and the number of its heads is {heads}")
     op.require(hidden % heads == 0, f"input {index} is {spec}, no whole {heads} heads")
     width = hidden // heads
-    name = op.reshaped(op.input(index), (batch, rows, heads, width))
+    name = op.viewed(op.input(index), (batch, rows, heads, width))
     return Heads(name, False, batch, heads, rows, width)
 
 

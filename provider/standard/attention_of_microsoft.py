@@ -74,7 +74,7 @@ def _with_bias(op: Operation, operands: tuple[Heads, Heads, Heads]) -> tuple[Hea
         part, total = op.temporary(Spec((size,), dtype)), op.temporary(Spec(x.shape, dtype))
         cut = standard("Slice", moves=True, axes=[0], starts=[start], steps=[1])
         op.step(cut, [op.input(3)], [part])
-        op.step(Add(), [x.name, op.reshaped(part, (x.heads, x.width))], [total])
+        op.step(Add(), [x.name, op.viewed(part, (x.heads, x.width))], [total])
         made.append(Heads(total, False, x.batch, x.heads, x.rows, x.width))
         start += size
     return tuple(made)
@@ -91,7 +91,7 @@ def _padding(op: Operation, query: Heads, key: Heads) -> tuple[str, Shape]:
         op.require(fits, f"key_padding_mask is {spec}, expected {(query.batch, key.rows)}")
         shape = (query.batch, 1, query.rows, key.rows)
     seen, added = op.temporary(Spec(shape, BOOL)), op.temporary(Spec(shape, FLOAT32))
-    given = op.reshaped(op.input(4), shape)
+    given = op.viewed(op.input(4), shape)
     op.step(standard("Greater"), [given, op.literal(np.zeros((), np.int32))], [seen])
     outside = np.float32(op.attribute("mask_filter_value", -10000.0))
     choices = [seen, op.literal(np.zeros((), np.float32)), op.literal(np.array(outside))]
@@ -206,7 +206,7 @@ def _places(op: Operation, query: Heads, past: int, entries: int) -> tuple[str, 
     made = op.temporary(each), op.temporary(each)
     positions = op.temporary(Spec((query.batch, query.rows), INT64))
     kernel = standard("CachePlaces", rows=query.rows, past=past, entries=entries)
-    given = op.reshaped(op.input(5), (query.batch,)), op.reshaped(op.input(6), (1,))
+    given = op.viewed(op.input(5), (query.batch,)), op.viewed(op.input(6), (1,))
     op.step(kernel, list(given), [*made, positions])
     return *made, positions
 
@@ -227,8 +227,8 @@ def _turned(op: Operation, x: Heads, positions: str) -> Heads:
         turned=turned,
         interleaved=int(op.attribute("rotary_interleaved", 0)),
     )
-    op.step(kernel, [op.reshaped(x.name, hidden), op.input(7), op.input(8), positions], [name])
-    return Heads(op.reshaped(name, x.shape), False, x.batch, x.heads, x.rows, x.width)
+    op.step(kernel, [op.viewed(x.name, hidden), op.input(7), op.input(8), positions], [name])
+    return Heads(op.viewed(name, x.shape), False, x.batch, x.heads, x.rows, x.width)
 
 
 def _written(op: Operation, x: Heads, past: int, place: str, entries: int, output: int) -> Heads:

@@ -128,6 +128,11 @@ LOWERED: list[tuple[Any, dict[str, tuple[int, ...]], dict[str, int]]] = [
         {"query": (1, 9, 64), "key": (500, 3, 64), "value": (500, 3, 64), "position": ()},
         {},
     ),
+    (
+        Attention(is_causal=True),
+        {"query": (37, 10, 64), "key": (500, 5, 64), "value": (500, 5, 64), "position": ()},
+        {},
+    ),
     (Copy(), {"x": (64, 2048)}, {}),
     (Narrow(length=4), {"x": (9, 8), "start": (), "rows": ()}, {"start": 7, "rows": 2}),
     (SliceScatter(), {"x": (9, 8), "src": (4, 8), "start": ()}, {"start": 3}),

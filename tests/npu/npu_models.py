@@ -99,7 +99,7 @@ def small_llama_weight(name: str) -> Weight:
     return Weight.of(random(*shape, seed=sum(name.encode()), dtype=BFLOAT16))
 
 
-def export_small_llama(folder: Path, context: int = 160) -> Path:
+def export_small_llama(folder: Path, context: int = 192) -> Path:
     """Write the prefill and decode models of a small Llama."""
     return export_decoder(folder, SMALL_LLAMA, small_llama_weight, Shape(context, CHUNK))
 

@@ -195,3 +195,19 @@ def test_attention_to_nothing_but_minus_infinity_and_to_infinity_is_nan(
         key[seen, 0] = -np.inf if seen == slice(None) else np.inf
         y = attend(kernels, query, key, value, 16, scale=0.25)
         hold(Attention(scale=0.25), y, query, key[:, None], value[:, None])
+
+
+def test_attention_keeps_infinite_values_when_a_later_score_is_higher(
+    kernels: KernelLibrary, rng: np.random.Generator
+) -> None:
+    """The sums are scaled down at each tile with a higher score, and in the end."""
+    key, value, query = numbers(rng, 48, 32), numbers(rng, 48, 32), numbers(rng, 1, 2, 32)
+    key[:, 0], query[..., 0] = np.linspace(-2, 2, 48), 8
+    value[2, 3], value[3, 4], value[30, 5], value[40, 3] = np.inf, -np.inf, np.nan, np.inf
+    value[5, 6], value[44, 6] = np.inf, -np.inf
+    for tile in (16, 24, 48):
+        y = attend(kernels, query, key, value, tile, scale=0.125)
+        hold(Attention(scale=0.125), y, query, key[:, None], value[:, None])
+        assert (y[..., 3] == np.inf).all()
+        assert (y[..., 4] == -np.inf).all()
+        assert np.isnan(y[..., 5:7].astype(np.float32)).all()

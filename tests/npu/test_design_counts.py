@@ -18,6 +18,7 @@ from onnx_iron.kernels.designs.interpreter import evaluate
 from onnx_iron.kernels.designs.lowering import lower
 from onnx_iron.kernels.designs.schedule import Descriptor, schedule
 from onnx_iron.kernels.designs.target import shim_pattern
+from onnx_iron.operators.attention import Attention
 from onnx_iron.operators.gemm import GEMM
 from onnx_iron.operators.gemv import GEMV
 
@@ -77,6 +78,32 @@ def test_a_gemm_takes_every_core_and_reads_a_tile_once_for_a_row_or_a_column(
     assert b.shared
     if m >= 256:
         assert y.size == 64 * 64
+
+
+@pytest.mark.parametrize("device", Target)
+@pytest.mark.parametrize(("heads", "groups"), [(9, 3), (16, 8), (32, 8), (10, 5), (14, 2)])
+def test_attention_of_a_chunk_takes_all_columns_and_reads_a_heads_cache_once(
+    heads: int, groups: int, device: Target
+) -> None:
+    length, dim, entries = 8 * device.columns, 64, 1024
+    shapes = {
+        "query": (length, heads, dim),
+        "key": (entries, groups, dim),
+        "value": (entries, groups, dim),
+        "position": (),
+    }
+    design = design_of(Attention(is_causal=True), shapes, device)
+    assert len(design.columns) == device.columns
+    assert design.rows == {3: 3, 8: 4, 5: 3, 2: 2}[groups]
+    (passes, blocks, _) = design.columns[0]
+    heads_read = passes * design.rows
+    assert heads_read - groups < design.rows, "a head is read again where the last ones are fewer"
+    moved: Counter[str] = Counter()
+    for phase in phases(design):
+        for d in phase:
+            moved[d.buffer] += math.prod(d.sizes)
+    assert moved["key"] == moved["value"] == blocks * heads_read * entries * dim
+    assert moved["query"] == moved["y"] == length * heads_read * heads // groups * dim
 
 
 @pytest.mark.parametrize("release", iron_stub.RELEASES)

@@ -178,7 +178,7 @@ def test_gemm(
 
 @given(
     devices,
-    st.integers(1, 11),
+    st.integers(1, 11) | st.sampled_from([12, 16, 33]),
     st.integers(1, 4),
     st.integers(1, 9),
     st.integers(1, 150),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from onnx_iron.dtypes import BFLOAT16
 from onnx_iron.kernels.designs import Design, Target, design_for
 from onnx_iron.operators.arithmetic import Add
 from onnx_iron.operators.slice_scatter import SliceScatter
-from onnx_iron.provider.devices.npu import artifacts, limits
+from onnx_iron.provider.devices.npu import artifacts, conduit, limits
 from onnx_iron.provider.devices.npu import image as images
 from onnx_iron.provider.devices.npu.errors import ContextLostError, NpuError, NpuTimeoutError
 from onnx_iron.provider.devices.npu.image import Part, build_image
@@ -304,3 +305,17 @@ def test_instructions_have_room_in_the_drivers_heap_or_are_refused(
         while device._evict():
             pass
     assert device._heap.taken == 0
+
+
+def test_pybind11_hands_over_the_run_list_behind_pyxrts(device: Device) -> None:
+    made = built(design(Add(), (SHAPE, BFLOAT16), (SHAPE, BFLOAT16)))
+    with device.context(artifacts.image([made], device.target)) as context:
+        handle = context.run_list()._handle
+        assert callable(handle._pybind11_conduit_v1_)
+        stored = ctypes.c_void_p.from_address(id(handle) + object.__basicsize__).value
+        assert conduit.run_list_address(handle) == stored
+        assert conduit.handed_over(handle) == stored
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(conduit, "_abis", lambda: [b"_of_another"])
+            assert conduit.handed_over(handle) is None
+            assert conduit.run_list_address(handle) == stored

@@ -11,7 +11,9 @@ from design_compiler import COMPILER, MAGIC
 from npu_models import build_for, export_short_conv, export_small_llama
 
 from onnx_iron.kernels.designs import Target
-from onnx_iron.provider.devices.npu.artifacts import Artifact, images
+from onnx_iron.kernels.designs.decode_attention import Parts
+from onnx_iron.operators.arithmetic import Add, Div
+from onnx_iron.provider.devices.npu.artifacts import Artifact, images, with_numbers
 from onnx_iron.provider.devices.npu.build import plans_of
 from onnx_iron.provider.devices.npu.errors import NpuUnavailableError
 from onnx_iron.provider.devices.npu.image import MOST_DESIGNS
@@ -79,9 +81,8 @@ def test_what_has_one_configuration_is_one_run(conv: Path, llama: Path) -> None:
     runs = [[name(work) for work in run.work] for run in segment.runs]
     assert runs == [["RMSNorm+GEMV+GEMV+GEMV", "Mul"], ["CausalConv1d"], ["Mul+GEMV+Add"]]
     segment = planned(llama / "decode.onnx").segments[1]
-    assert [len(run.work) for run in segment.runs] == [1, 4, 1, 7, 1, 4]
-    assert {run.artifact.design.name for run in segment.runs[1::2]} == {"decode"}
-    assert len({run.artifact.configuration for run in segment.runs}) == 3
+    assert [len(run.work) for run in segment.runs] == [1, 17], "the embedding, and all the rest"
+    assert segment.runs[1].artifact.design.name == "decode"
 
 
 def test_the_weights_of_one_operand_lie_side_by_side_for_both_roles(llama: Path) -> None:
@@ -108,7 +109,9 @@ def test_a_chunk_of_a_llama_is_one_segment_too(llama: Path, device: Target) -> N
 def test_a_llama_decodes_in_one_segment_between_the_hosts(llama: Path, device: Target) -> None:
     plan = planned(llama / "decode.onnx", device)
     assert [where for where, _ in segments(plan)] == ["host", "npu", "host"]
-    assert segments(plan)[0][1] == ["Narrow", "Cast"], "the angles, in bfloat16 for the kernel"
+    angles, *counts = segments(plan)[0][1][:2], *segments(plan)[0][1][2:]
+    assert angles == ["Narrow", "Cast"], "the angles, in bfloat16 for the kernel"
+    assert counts == ["Add", "Div", "Add"], "how much of the caches is filled, once for all layers"
     assert segments(plan)[2][1] == ["Cast"], "the logits"
     assert len(plan.updates) == 4, "keys and values of two layers, in place"
 
@@ -174,6 +177,57 @@ def test_simulated_instructions_carry_the_values(llama: Path, cache: Path) -> No
     words = scatter.artifact.words({"start": 7})
     assert words.startswith(MAGIC)
     assert words[-4:] == (7).to_bytes(4, "little")
+
+
+def test_numbers_of_a_call_are_written_into_the_instructions_of_a_run(
+    llama: Path, cache: Path
+) -> None:
+    run = planned(llama / "decode.onnx").segments[1].runs[1]
+    for work in run.work:
+        assert work.artifact is not None
+        COMPILER.build(work.artifact)
+    names = [value for work in run.work for value in work.values]
+    assert sorted(set(names)) == ["rounds", "start"]
+    before, after = ([7 + add if n == "start" else 1 + add for n in names] for add in (0, 1))
+    instructions = run.instructions(before)
+    places = [place for place, _ in run.numbers(after)]
+    assert len(set(places)) == len(names)
+    assert with_numbers(instructions, run.numbers(after)) == run.instructions(after)
+    pairs = enumerate(zip(instructions, run.instructions(after), strict=True))
+    differing = [at for at, (one, other) in pairs if one != other]
+    assert len(differing) == len(places)
+    assert all(any(place <= at < place + 4 for place in places) for at in differing)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_call_counts_the_filled_rounds_of_its_caches(llama: Path, device: Target) -> None:
+    plan = planned(llama / "decode.onnx", device)
+    gathering = [w for w in plan.work if w.artifact and w.artifact.design.counted_values()]
+    assert len(gathering) == 2, "one a layer"
+    seen, rounds = {(w.operands[1], w.operands[2]) for w in gathering}.pop()
+    assert {w.values["rounds"] for w in gathering} == {(rounds, 0)}
+    parts = Parts(device.columns, 4, 2, 32, 192)
+    attention = next(part for work in gathering for part in work.parts)
+    for position in (0, parts.every - 1, parts.every, 191):
+        known = dict(plan.lowering.literals)
+        known[str(attention.inputs[3])] = np.array(position, np.int32)
+        for work in plan.work:
+            if isinstance(work.step.op, Add | Div) and all(n in known for n in work.step.inputs):
+                given = [known[str(name)] for name in work.step.inputs]
+                known[work.step.outputs[0]] = work.step.op.reference(*given)
+        assert int(known[seen]) == position + 1
+        assert int(known[rounds]) == position // parts.every + 1
+
+
+def test_an_attention_that_is_no_decoders_keeps_its_own_design(llama: Path) -> None:
+    plan = planned(llama / "prefill.onnx")
+    names = {w.artifact.design.name for w in plan.work if w.artifact and name(w) == "Attention"}
+    assert names == {"attention"}
+    # Nor one of a cache that is no whole number of rounds.
+    short = export_small_llama(llama.parent / "short", context=100)
+    plan = planned(short / "decode.onnx")
+    assert [name(w) for w in plan.work].count("Attention") == 2
+    assert not any(w.artifact and w.artifact.design.counted_values() for w in plan.work)
 
 
 def test_build_needs_xclbinutil_or_says_so(conv: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,6 @@ def test_smollm2_says_what_it_says_on_the_cpu(
         expected = cpu.decode(input_ids=token)["logits"][-1]
     # Where two tokens are all but equally likely, a rounding decides.
     assert agreed >= 30
-    # The embedding, and for each layer its attention and all steps up to the next one's.
-    assert after["runs"] - before["runs"] == 1 + 30 + 31
+    # The embedding, and all other steps, as many in a run as have few enough buffers.
+    assert after["runs"] - before["runs"] == 16
     assert after["bytes_to_device"] - before["bytes_to_device"] < 1 << 20, "no weights"

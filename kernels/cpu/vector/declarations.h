@@ -62,6 +62,11 @@ void gemm<bf16>(const float*, const void*, void*, int64_t, int64_t, int64_t, int
                 int64_t, UnaryLoop);
 #endif
 template <typename T>
+void gemm_codes(const float* packed, const Codes& codes, void* out, int64_t m, int64_t n, int64_t k,
+                int64_t group, int64_t group_end, int64_t column);
+template <typename T>
+void decode(const Codes& codes, int64_t row, int64_t k, void* out);
+template <typename T>
 void gemv_row_major(const float* x, const void* b, void* out, int64_t n, int64_t k, int64_t begin,
                     int64_t end, UnaryLoop epilogue);
 template <typename T>

@@ -2,6 +2,7 @@
 // k in lane k % 8, fma in ascending k, as in gemv.cc: a row's bits do not depend on the other rows.
 // Along K a tile goes in blocks that stay in the first-level cache, accumulators kept between them.
 // AVX-512 has the lanes of two outputs in one register, and so the bits of AVX2.
+#include "kernels/cpu/vector/codes.h"
 #include "kernels/cpu/vector/declarations.h"
 #include "kernels/cpu/vector/epilogue.h"
 #include "kernels/cpu/vector/tile_sums.h"
@@ -86,20 +87,51 @@ ONNX_IRON_INLINE void finish_row(const Sums& sums, int r, float* out) { sum_four
 
 #endif
 
-}  // namespace
-
+// b a matrix (N, K), that gives its rows as interleave does.
 template <typename T>
-void pack(const void* a, float* packed, int64_t m, int64_t k, int64_t begin, int64_t end) {
-  const int64_t steps = padded(k) / 8;
-  for (int64_t group = begin; group < end; ++group) {
-    interleave<kRows>(static_cast<const T*>(a), group * kRows, m, k, 0, steps,
-                      packed + group * group_floats(k));
+struct Plain {
+  const T* elements;
+  int64_t n, k;
+
+  template <int height>
+  void fill(int64_t first, int64_t from, int64_t to, float* out) const {
+    interleave<height>(elements, first, n, k, from, to, out);
   }
-}
+  void ask(int64_t first, int64_t from, int64_t to, int64_t part, int64_t parts) const {
+#if defined(__AVX512F__)
+    const int64_t eight = 8 * static_cast<int64_t>(sizeof(T));
+    ask_for_rows(elements, k * eight / 8, first, from * eight, to * eight, part, parts);
+#else
+    (void)first, (void)from, (void)to, (void)part, (void)parts;
+#endif
+  }
+};
 
+// b in codes, which are few bytes.
 template <typename T>
-void gemm(const float* packed, const void* b, void* out, int64_t m, int64_t n, int64_t k,
-          int64_t group, int64_t group_end, int64_t column, UnaryLoop epilogue) {
+struct Coded {
+  const Codes& codes;
+  int64_t n, k;
+
+  template <int height>
+  void fill(int64_t first, int64_t from, int64_t to, float* out) const {
+    for (int64_t r = 0; r < height; ++r) {
+      float* at = out + 8 * r;
+      if (first + r < n) {
+        for_decoded<T>(codes, first + r, k, from, to,
+                       [&](int64_t s, F8 eight) { store(at + (s - from) * 8 * height, eight); });
+      } else {
+        for (int64_t s = from; s < to; ++s, at += 8 * height) store(at, zero());
+      }
+    }
+  }
+  void ask(int64_t, int64_t, int64_t, int64_t, int64_t) const {}
+};
+
+template <typename T, typename Matrix>
+ONNX_IRON_INLINE void multiply_tile(const float* packed, const Matrix& b, void* out, int64_t m,
+                                    int64_t n, int64_t k, int64_t group, int64_t group_end,
+                                    int64_t column, UnaryLoop epilogue) {
   alignas(64) float panels[kPanels][kBlockSteps * 8 * kColumns];
   // Not set before it is used: only what a block leaves to the next is ever read.
   alignas(64) std::byte kept[kGroups][kPanels][sizeof(Sums)];
@@ -109,17 +141,14 @@ void gemm(const float* packed, const void* b, void* out, int64_t m, int64_t n, i
   for (int64_t block = 0; block < blocks; ++block) {
     const int64_t from = steps * block / blocks, to = steps * (block + 1) / blocks;
     for (int panel = 0; panel < kPanels; ++panel) {
-      interleave<kColumns>(static_cast<const T*>(b), column + panel * kColumns, n, k, from, to,
-                           panels[panel]);
+      b.template fill<kColumns>(column + panel * kColumns, from, to, panels[panel]);
     }
     for (int64_t g = group; g < group_end; ++g) {
       const float* rows = packed + g * group_floats(k) + from * 8 * kRows;
-#if defined(__AVX512F__)
       const int64_t next = block + 1 < blocks ? to : 0;
       const int64_t next_end = next + to - from < steps ? next + to - from : steps;
-      ask_for_rows(b, k * sizeof(T), next > 0 ? column : column + kColumns, next * 8 * sizeof(T),
-                   next_end * 8 * sizeof(T), g - group, group_end - group);
-#endif
+      b.ask(next > 0 ? column : column + kTileColumns, next, next_end, g - group,
+            group_end - group);
       for (int panel = 0; panel < kPanels; ++panel) {
         Sums sums;
         std::byte* held = kept[g - group][panel];
@@ -142,9 +171,38 @@ void gemm(const float* packed, const void* b, void* out, int64_t m, int64_t n, i
   }
 }
 
+}  // namespace
+
+template <typename T>
+void pack(const void* a, float* packed, int64_t m, int64_t k, int64_t begin, int64_t end) {
+  const int64_t steps = padded(k) / 8;
+  for (int64_t group = begin; group < end; ++group) {
+    interleave<kRows>(static_cast<const T*>(a), group * kRows, m, k, 0, steps,
+                      packed + group * group_floats(k));
+  }
+}
+
+template <typename T>
+void gemm(const float* packed, const void* b, void* out, int64_t m, int64_t n, int64_t k,
+          int64_t group, int64_t group_end, int64_t column, UnaryLoop epilogue) {
+  const Plain<T> matrix{static_cast<const T*>(b), n, k};
+  multiply_tile<T>(packed, matrix, out, m, n, k, group, group_end, column, epilogue);
+}
+
+template <typename T>
+void gemm_codes(const float* packed, const Codes& codes, void* out, int64_t m, int64_t n, int64_t k,
+                int64_t group, int64_t group_end, int64_t column) {
+  const Coded<T> matrix{codes, n, k};
+  multiply_tile<T>(packed, matrix, out, m, n, k, group, group_end, column, nullptr);
+}
+
 template void pack<float>(const void*, float*, int64_t, int64_t, int64_t, int64_t);
 template void gemm<float>(const float*, const void*, void*, int64_t, int64_t, int64_t, int64_t,
                           int64_t, int64_t, UnaryLoop);
+template void gemm_codes<float>(const float*, const Codes&, void*, int64_t, int64_t, int64_t,
+                                int64_t, int64_t, int64_t);
+template void gemm_codes<bf16>(const float*, const Codes&, void*, int64_t, int64_t, int64_t,
+                               int64_t, int64_t, int64_t);
 #if !defined(__AVX512BF16__)
 template void pack<bf16>(const void*, float*, int64_t, int64_t, int64_t, int64_t);
 template void gemm<bf16>(const float*, const void*, void*, int64_t, int64_t, int64_t, int64_t,

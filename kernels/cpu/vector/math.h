@@ -60,17 +60,6 @@ ONNX_IRON_INLINE D8 negative(D8 x) { return sub(splat_double(0.0), x); }
 
 ONNX_IRON_INLINE D8 silu(D8 x) { return div(x, add(splat_double(1.0), exp(negative(x)))); }
 
-// max(x, 0) + log1p(exp(-|x|)), the logarithm as 2 atanh(w): 2e-10 of it at w = 1/3, its largest.
-ONNX_IRON_INLINE D8 softplus(D8 x) {
-  constexpr double kSeries[] = {2.0,      2.0 / 3,  2.0 / 5,  2.0 / 7,  2.0 / 9, 2.0 / 11,
-                                2.0 / 13, 2.0 / 15, 2.0 / 17, 2.0 / 19, 2.0 / 21};
-  const D8 e = exp(negative(absolute(x)));
-  const D8 w = div(e, add(splat_double(2.0), e));
-  const D8 logarithm = mul(w, polynomial(kSeries, mul(w, w)));
-  // The second operand is what is left of a NaN.
-  return add(larger(splat_double(0.0), x), logarithm);
-}
-
 ONNX_IRON_INLINE D8 tanh(D8 x) {
   const D8 one = splat_double(1.0);
   // The quotient cancels near 0: there a series, 4e-12 at its end.
@@ -80,6 +69,17 @@ ONNX_IRON_INLINE D8 tanh(D8 x) {
   const D8 e = exp(add(near, near));
   const D8 series = mul(near, polynomial(kSeries, mul(near, near)));
   return where_less(absolute(x), splat_double(0.02), series, div(sub(e, one), add(e, one)));
+}
+
+// max(x, 0) + log1p(exp(-|x|)), the logarithm as 2 atanh(w): 2e-10 of it at w = 1/3, its largest.
+ONNX_IRON_INLINE D8 softplus(D8 x) {
+  constexpr double kSeries[] = {2.0,      2.0 / 3,  2.0 / 5,  2.0 / 7,  2.0 / 9, 2.0 / 11,
+                                2.0 / 13, 2.0 / 15, 2.0 / 17, 2.0 / 19, 2.0 / 21};
+  const D8 e = exp(negative(absolute(x)));
+  const D8 w = div(e, add(splat_double(2.0), e));
+  const D8 logarithm = mul(w, polynomial(kSeries, mul(w, w)));
+  // The second operand is what is left of a NaN.
+  return add(larger(splat_double(0.0), x), logarithm);
 }
 
 // float32 all the way, for softmax: 2 ulp for x <= 0; 0 where the result would be subnormal.

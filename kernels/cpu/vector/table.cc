@@ -28,6 +28,8 @@ constexpr TypedLoops typed() {
       .pack = pack<T>,
       .tile_columns = kTileColumns,
       .gemm = gemm<T>,
+      .gemm_codes = gemm_codes<T>,
+      .decode = decode<T>,
       .gemv_row_major = gemv_row_major<T>,
       .row_major_group = kRowMajorGroup,
       .pack_rows = pack_rows<T>,

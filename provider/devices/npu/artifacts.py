@@ -11,12 +11,12 @@ import struct
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from onnx_iron.kernels.aie.build import cache_folder
-from onnx_iron.kernels.designs.configuration import configuration
+from onnx_iron.kernels.designs.configuration import configuration, counts
 from onnx_iron.kernels.designs.design import Design
 from onnx_iron.kernels.designs.interpreter import encode
 from onnx_iron.kernels.designs.schedule import schedule
@@ -61,13 +61,16 @@ class Compiler(Protocol):
         """
         ...
 
-    def words(self, made: Artifact, instructions: bytes, values: Mapping[str, int]) -> bytes:
-        """The instructions for a call's values."""
+    def numbers(self, made: Artifact, values: Mapping[str, int]) -> list[tuple[int, int]]:
+        """Where in an artifact's instructions a call's values are, and the words there."""
         ...
 
-    def join(self, parts: Sequence[tuple[bytes, Sequence[int]]]) -> bytes:
+    def join(self, parts: Sequence[tuple[bytes, Sequence[int]]]) -> tuple[bytes, list[int]]:
         """The instructions of several designs of one configuration as those of one run: of each its
         own, and which of the run's buffers each of its buffers is.
+
+        Returns:
+            The instructions, and how far each design's are from where they were.
         """
         ...
 
@@ -90,6 +93,10 @@ class Artifact:
     design: Design
     folder: Path
     compiler: Compiler
+    # Those of the last call's values: a model's layers have the same designs and values.
+    _numbers: dict[tuple[tuple[str, int], ...], list[tuple[int, int]]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     @property
     def pdi(self) -> Path:
@@ -103,7 +110,9 @@ class Artifact:
 
     @property
     def places(self) -> Path:
-        """Where in the instructions the addresses are that depend on per-call values."""
+        """Where in the instructions the numbers are that depend on per-call values: addresses, and
+        then counts.
+        """
         return self.folder / f"{self.key}.places.json"
 
     @property
@@ -116,22 +125,34 @@ class Artifact:
 
     def words(self, values: Mapping[str, int]) -> bytes:
         """The instructions for a call's values."""
-        return self.compiler.words(self, content(self.instructions), values)
+        return with_numbers(content(self.instructions), self.numbers(values))
+
+    def numbers(self, values: Mapping[str, int]) -> list[tuple[int, int]]:
+        """Where in the instructions a call's values are, in bytes, and the words there."""
+        key = tuple(values.items())
+        if values and key not in self._numbers:
+            self._numbers.clear()
+            self._numbers[key] = self.compiler.numbers(self, values)
+        return self._numbers.get(key, [])
 
     def alone(self, values: Mapping[str, int]) -> bytes:
         """The instructions of a run that is this design alone, its buffers in their order."""
-        return self.compiler.join([(self.words(values), range(len(self.design.buffers)))])
+        return self.compiler.join([(self.words(values), range(len(self.design.buffers)))])[0]
 
 
-def with_addresses(made: Artifact, words: bytes, values: Mapping[str, int]) -> bytes:
-    """Instructions with the addresses that a call's values give."""
-    if not values:
-        return words
+def with_numbers(words: bytes, numbers: Sequence[tuple[int, int]]) -> bytes:
+    """Instructions with a call's numbers in their places."""
     changed = bytearray(words)
-    offsets = addresses(made.design, values)
-    for place, (_, offset) in zip(_places(made.places), offsets, strict=True):
-        struct.pack_into("<I", changed, place, offset)
+    for place, number in numbers:
+        struct.pack_into("<I", changed, place, number)
     return bytes(changed)
+
+
+def placed(made: Artifact, values: Mapping[str, int]) -> list[tuple[int, int]]:
+    """A call's addresses and counts, at the places in the instructions that are kept for them."""
+    numbers = [offset for _, offset in addresses(made.design, values)]
+    numbers += [count % (1 << 32) for count in counts(made.design, values)]
+    return list(zip(_places(made.places), numbers, strict=True))
 
 
 @functools.lru_cache(maxsize=512)
@@ -237,6 +258,7 @@ def build(made: Artifact) -> None:
     with locked(made.pdi):
         if not made.built:
             made.compiler.build(made)
+            made._numbers.clear()
             content.cache_clear()
             _places.cache_clear()
 

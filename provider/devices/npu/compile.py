@@ -65,7 +65,9 @@ def compile_for_npu(
 def assigned(plan: Plan) -> dict[str, tuple[str, str]]:
     """Where each node runs: on the NPU where all its steps do."""
     nodes: dict[str, tuple[str, str]] = {}
-    for work in plan.work:
+    # What the host does by nature comes last: numbers that it counts for a step of the NPU's are
+    # that step's, too.
+    for work in sorted(plan.work, key=lambda work: work.natural):
         for name in (step.name for step in work.parts):
             if work.on_npu:
                 nodes.setdefault(name, ("npu", ""))

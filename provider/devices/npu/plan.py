@@ -11,10 +11,12 @@ from onnx_iron.operators import Op
 from onnx_iron.operators.copy import Copy
 from onnx_iron.provider.arena import ALIGNMENT, plan_arena
 from onnx_iron.provider.devices.npu.artifacts import Compiler, artifact
+from onnx_iron.provider.devices.npu.attention import Gathering, Gatherings
 from onnx_iron.provider.devices.npu.choose import Choice, choose
 from onnx_iron.provider.devices.npu.rewrites import join_weights, rewritten
 from onnx_iron.provider.devices.npu.segments import cut
-from onnx_iron.provider.devices.npu.stages import Fused, fused, merged, place
+from onnx_iron.provider.devices.npu.side_by_side import merged
+from onnx_iron.provider.devices.npu.stages import Fused, fused, place
 from onnx_iron.provider.devices.npu.work import Home, Place, Plan, Segment, Work
 from onnx_iron.provider.lowering import KernelCall, Lowering
 from onnx_iron.provider.subgraph import Subgraph
@@ -33,15 +35,18 @@ def make_plan(
     subgraph = rewritten(subgraph)
     lowering = subgraph.lowering
     joined = join_weights(subgraph)
+    gatherings = Gatherings(subgraph, target)
 
     def assigned(step: KernelCall) -> Work:
         return assign(step, lowering, target, compiler, any_artifact)
 
-    def together(made: Fused) -> Work | None:
+    def together(made: Fused) -> list[Work]:
         work = assign_fused(made, lowering, target, compiler)
-        return work if work and work.artifact and (work.artifact.built or any_artifact) else None
+        built = all(w.artifact is not None and w.artifact.built for w in work)
+        return work if built or any_artifact else []
 
-    work = with_copies(put_together(subgraph, assigned, together), subgraph, assigned)
+    made = put_together(subgraph, gatherings, assigned, together)
+    work = with_copies(made, subgraph, assigned)
     segments = cut(work, subgraph)
     homes: dict[str, Home] = {}
     for number, name in enumerate(subgraph.inputs):
@@ -72,21 +77,23 @@ def make_plan(
 
 def put_together(
     subgraph: Subgraph,
+    gatherings: Gatherings,
     assigned: Callable[[KernelCall], Work],
-    together: Callable[[Fused], Work | None],
+    together: Callable[[Fused], list[Work]],
 ) -> list[Work]:
     """The steps, in order, those together that the NPU takes so.
 
     Args:
         assigned: who does a step.
-        together: the same for several, or None where the NPU does not take them.
+        together: what several are on the NPU, or none where it does not take them.
     """
     places = {id(step): place for place, step in enumerate(subgraph.steps)}
     # Products that become one are not built one by one.
-    taken = merged(list(fused(subgraph)), subgraph, lambda made: together(made) is not None)
+    put = list(fused(subgraph, gatherings))
+    taken = merged(put, subgraph, lambda made: bool(together(made)))
     work = [(made, together(made)) for made in taken]
-    taken = [made for made, done in work if done is not None]
-    found = [(place(made, places), done) for made, done in work if done is not None]
+    taken = [made for made, done in work if done]
+    found = [(place(made, places), one) for made, done in work for one in done]
     done = {id(part) for made in taken for part in made.parts}
     steps = [step for step in subgraph.steps if id(step) not in done]
     # A norm that a product does for itself may have other readers.
@@ -101,17 +108,33 @@ def put_together(
     return [work for _, work in sorted(found, key=lambda pair: pair[0])]
 
 
-def assign_fused(
-    made: Fused, lowering: Lowering, target: Target, compiler: Compiler
-) -> Work | None:
-    """Steps as one of the NPU's; None where its design does not take them."""
+def assign_fused(made: Fused, lowering: Lowering, target: Target, compiler: Compiler) -> list[Work]:
+    """Steps as one of the NPU's, and what gathers for it; none where their designs do not take
+    them.
+    """
     design = decode(made.stage(lowering), target)
     if isinstance(design, Refusal):
-        return None
-    work = Work(made.step(), artifact(design, compiler), parts=made.parts)
+        return []
+    work = Work(made.step(), artifact(design, compiler), parts=made.own)
     work.operands, work.written = made.operands, [made.result]
     if made.start is not None:
         work.values["start"] = made.start, 0
+    if made.gathering is None:
+        return [work]
+    first = assign_gathering(made.gathering, lowering, target, compiler)
+    return [] if first is None else [first, work]
+
+
+def assign_gathering(
+    made: Gathering, lowering: Lowering, target: Target, compiler: Compiler
+) -> Work | None:
+    """What gathers an attention's parts, as one of the NPU's steps."""
+    design = made.design(lowering, target)
+    if isinstance(design, Refusal):
+        return None
+    work = Work(made.step(), artifact(design, compiler), parts=(made.attention,))
+    work.operands, work.written = made.operands, [made.states]
+    work.values.update(made.counts)
     return work
 
 

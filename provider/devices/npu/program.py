@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 import traceback
 from collections.abc import Sequence
@@ -358,10 +359,11 @@ class NpuProgram:
             values = self._values(runs[number], call)
             if values == before:
                 continue
-            words = runs[number].instructions(values)
-            buffer = prepared.instructions[number]
-            buffer.bytes[:] = np.frombuffer(words, np.uint8)
-            buffer.to_device()
+            buffer, words = prepared.instructions[number], runs[number].numbers(values)
+            for place, word in words:
+                struct.pack_into("<I", buffer.bytes.data, place, word)
+            first = min(place for place, _ in words)
+            buffer.to_device(first, max(place for place, _ in words) + 4 - first)
             prepared.values[number] = values
 
     def _make_images(self) -> dict[int, list[tuple[Path, list[Run]]]]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from onnx_iron.native import library
+from onnx_iron.provider.devices.npu.conduit import run_list_address
 from onnx_iron.provider.devices.npu.errors import ContextLostError, NpuError, NpuTimeoutError
 from onnx_iron.provider.devices.npu.image import HOST_BANK
 from onnx_iron.provider.devices.npu.xrt_module import explained, load_pyxrt
@@ -102,8 +103,7 @@ class RunList:
     def _wait(self, timeout_ms: int) -> tuple[int, str]:
         """Wait for the runs; what happened, and XRT's words."""
         reason = ctypes.create_string_buffer(_REASON_BYTES)
-        # pybind11 keeps the C++ object's address right behind Python's own header.
-        address = ctypes.c_void_p.from_address(id(self._handle) + object.__basicsize__)
+        address = ctypes.c_void_p(run_list_address(self._handle))
         state = int(library().onnx_iron_npu_wait(address, timeout_ms, reason, _REASON_BYTES))
         if state != _NO_WAIT:
             return state, reason.value.decode("utf-8", "replace")

@@ -8,19 +8,22 @@ before, so the results are those of the steps one by one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from onnx_iron.dtypes import BFLOAT16, Spec
 from onnx_iron.kernels.designs.decode import Prologue, Stage
 from onnx_iron.kernels.designs.design import Access, Port, Scalar
 from onnx_iron.operators.arithmetic import Add, Mul
+from onnx_iron.operators.attention import Attention
+from onnx_iron.operators.copy import Copy
 from onnx_iron.operators.gemv import GEMV
 from onnx_iron.operators.rms_norm import RMSNorm
 from onnx_iron.operators.rope import RoPE
 from onnx_iron.operators.silu import SiLU
 from onnx_iron.operators.slice_scatter import SliceScatter
-from onnx_iron.provider.lowering import KernelCall, Lowering, View
+from onnx_iron.provider.devices.npu.attention import Gathering, Gatherings
+from onnx_iron.provider.lowering import KernelCall, Lowering
 from onnx_iron.provider.operator import Operator
 from onnx_iron.provider.subgraph import Subgraph
 
@@ -34,6 +37,7 @@ class Fused:
         sources: what the prologue reads.
         rows, n: of the first of these.
         state, start: the state that the result is one entry of, and which.
+        gathering: what makes the source, where that is of an attention, the first of the parts.
     """
 
     parts: tuple[KernelCall, ...]
@@ -47,6 +51,14 @@ class Fused:
     added: str | None = None
     state: str | None = None
     start: str | None = None
+    gathering: Gathering | None = None
+
+    @property
+    def own(self) -> tuple[KernelCall, ...]:
+        """The parts that are this step, beside what gathers for it."""
+        if self.gathering is None:
+            return self.parts
+        return self.parts[1:] or (self.step(),)
 
     @property
     def operands(self) -> list[str]:
@@ -57,6 +69,9 @@ class Fused:
     def step(self) -> KernelCall:
         """What it reads and writes."""
         main = next((part for part in self.parts if isinstance(part.op, GEMV)), self.parts[0])
+        if isinstance(main.op, Attention):
+            read: list[str | None] = [*self.operands[:-1]]
+            return KernelCall(main.name, Copy(), read, [self.result])
         state = [] if self.state is None else [self.state, self.start]
         return KernelCall(main.name, main.op, [*state, *self.operands[:-1]], [self.result])
 
@@ -87,6 +102,7 @@ class _Finder:
 
     subgraph: Subgraph
     steps: Sequence[KernelCall]
+    gatherings: Gatherings
     producer: dict[str, int] = field(default_factory=dict)
     readers: dict[str, list[int]] = field(default_factory=dict)
     writers: dict[str, list[int]] = field(default_factory=dict)
@@ -148,9 +164,9 @@ class _Finder:
         return reader if isinstance(reader.op, kinds) else None
 
 
-def fused(subgraph: Subgraph) -> Iterator[Fused]:
+def fused(subgraph: Subgraph, gatherings: Gatherings) -> Iterator[Fused]:
     """What steps of a subgraph can be put together: around products, and beside them."""
-    finder = _Finder(subgraph, subgraph.steps)
+    finder = _Finder(subgraph, subgraph.steps, gatherings)
     products = [step for step in subgraph.steps if isinstance(step.op, GEMV)]
     if not products:
         return
@@ -168,7 +184,9 @@ def fused(subgraph: Subgraph) -> Iterator[Fused]:
     widest = max(max(finder.spec(str(step.inputs[0])).shape) for step in products)
     for step in reversed(subgraph.steps):
         made = None if id(step) in taken else _alone(finder, step)
-        if made is None or finder.size(made.sources[0]) > widest or not finder.may_wait(made):
+        if made is None or not finder.may_wait(made):
+            continue
+        if made.gathering is None and finder.size(made.sources[0]) > widest:
             continue
         taken.update(map(id, made.parts))
         yield made
@@ -192,8 +210,28 @@ def _prepared(finder: _Finder, x: str) -> Fused | None:
     norm = finder.maker(x, RMSNorm)
     if norm is not None and _is_row(finder, norm):
         return _normed(finder, norm, norm.outputs[0])
+    attention = finder.before(x, Attention)
+    if attention is not None:
+        return _attended(finder, attention, attention.outputs[0])
     product = finder.before(x, Mul)
     return None if product is None else _multiplied(finder, product)
+
+
+def _attended(finder: _Finder, step: KernelCall, y: str) -> Fused | None:
+    made = finder.gatherings.of(step)
+    if made is None:
+        return None
+    parts = made.parts
+    return Fused(
+        (step,),
+        Prologue.MERGE,
+        (made.states,),
+        parts.heads,
+        parts.dim,
+        y,
+        parts.parts,
+        gathering=made,
+    )
 
 
 def _is_row(finder: _Finder, norm: KernelCall) -> bool:
@@ -207,6 +245,8 @@ def _is_row(finder: _Finder, norm: KernelCall) -> bool:
 def _alone(finder: _Finder, step: KernelCall) -> Fused | None:
     """A step without a product, and those around it."""
     y = step.outputs[0]
+    if isinstance(step.op, Attention):
+        return _attended(finder, step, y)
     bfloat16 = all(finder.spec(n).dtype == BFLOAT16 for n in (y, *_operands(step)))
     if not bfloat16:
         return None
@@ -305,64 +345,6 @@ def _finished(finder: _Finder, made: Fused, step: KernelCall) -> Fused:
     if finder.size(other) != finder.size(y) or finder.size(behind.outputs[0]) != finder.size(y):
         return made
     return replace(made, parts=(*made.parts, behind), result=behind.outputs[0], added=other)
-
-
-def merged(
-    made: Sequence[Fused], subgraph: Subgraph, accepted: Callable[[Fused], bool]
-) -> list[Fused]:
-    """Products of one operand whose weights lie side by side as one product, of which they become
-    views.
-
-    Args:
-        accepted: whether the NPU takes a product that is several.
-    """
-    lowering, result = subgraph.lowering, []
-    groups: dict[object, list[Fused]] = {}
-    for item in made:
-        plain = item.weight is not None and item.added is None and item.state is None
-        if plain and item.result not in subgraph.placed:
-            root = lowering.resolve(str(item.weight))[0]
-            groups.setdefault((root, item.prologue, item.sources, item.number), []).append(item)
-        else:
-            result.append(item)
-    for group in groups.values():
-        group.sort(key=lambda item: lowering.resolve(str(item.weight))[1])
-        rows: list[list[Fused]] = []
-        for item in group:
-            if rows and _adjoins(lowering, rows[-1][-1], item):
-                rows[-1].append(item)
-            else:
-                rows.append([item])
-        for row in rows:
-            result += _as_one(row, lowering, accepted)
-    return result
-
-
-def _adjoins(lowering: Lowering, one: Fused, other: Fused) -> bool:
-    begin = lowering.resolve(str(one.weight))[1]
-    return begin + lowering.specs[str(one.weight)].bytes == lowering.resolve(str(other.weight))[1]
-
-
-def _as_one(
-    row: Sequence[Fused], lowering: Lowering, accepted: Callable[[Fused], bool]
-) -> Sequence[Fused]:
-    if len(row) == 1:
-        return row
-    shapes = [lowering.specs[str(item.weight)].shape for item in row]
-    first, rows = row[0], sum(shape[0] for shape in shapes)
-    root, begin = lowering.resolve(str(first.weight))
-    weight = lowering.fresh(root, Spec((rows, shapes[0][1]), BFLOAT16))
-    lowering.views[weight] = View(root, begin)
-    result = lowering.fresh(first.result, Spec((1, rows), BFLOAT16))
-    parts = {id(part): part for item in row for part in item.parts}
-    one = replace(first, parts=tuple(parts.values()), weight=weight, result=result)
-    if not accepted(one):
-        return row
-    offset = 0
-    for item in row:
-        lowering.views[item.result] = View(result, offset)
-        offset += lowering.specs[item.result].bytes
-    return [one]
 
 
 def place(made: Fused, places: Mapping[int, int]) -> int:

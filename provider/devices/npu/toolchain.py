@@ -18,6 +18,7 @@ from pathlib import Path
 
 from onnx_iron.kernels.aie.build import kernel_source
 from onnx_iron.kernels.designs import Design, Target
+from onnx_iron.kernels.designs.configuration import counts
 from onnx_iron.kernels.designs.iron import RELEASES
 from onnx_iron.kernels.designs.lowering import lower
 from onnx_iron.provider.devices.npu.artifacts import (
@@ -25,7 +26,7 @@ from onnx_iron.provider.devices.npu.artifacts import (
     Compiler,
     addresses,
     kernel_sources,
-    with_addresses,
+    placed,
     write,
 )
 from onnx_iron.provider.devices.npu.image import TOOL, find_tool
@@ -115,11 +116,11 @@ class Aiecc:
         """Compile a design."""
         build(made, find_toolchain(made.design.target))
 
-    def words(self, made: Artifact, instructions: bytes, values: Mapping[str, int]) -> bytes:
-        """The instructions, with this call's addresses."""
-        return with_addresses(made, instructions, values)
+    def numbers(self, made: Artifact, values: Mapping[str, int]) -> list[tuple[int, int]]:
+        """The call's addresses and counts, where they were found."""
+        return placed(made, values)
 
-    def join(self, parts: Sequence[tuple[bytes, Sequence[int]]]) -> bytes:
+    def join(self, parts: Sequence[tuple[bytes, Sequence[int]]]) -> tuple[bytes, list[int]]:
         """One behind the other, under one header."""
         return joined(parts)
 
@@ -152,24 +153,39 @@ def build(made: Artifact, tools: Toolchain) -> None:
     with tempfile.TemporaryDirectory() as folder:
         room = Path(folder)
         compile_kernels(design, tools, room)
-        try:
-            module = lower(design, values)
-        except Exception as error:  # mlir-aie's exceptions are of many kinds
-            raise ToolchainError(
-                f"{design.name}: mlir-aie's IRON refuses the design: {error}"
-            ) from error
-        (room / "design.mlir").write_text(str(module))
-        command = [str(tools.mlir_aie.aiecc), "design.mlir"]
-        command += [f"--peano={tools.peano.folder}", *_OPEN_TOOLS]
-        command += ["--get-xclbin", "--xclbin-name=design.xclbin"]
-        command += ["--get-npu-insts", "--npu-insts-name=design.insts"]
-        run(command, room, design.name)
-        instructions = (room / "design.insts").read_bytes()
+        instructions = compiled(design, values, tools, room)
+        pdi = extract_pdi(room / "design.xclbin", tools.xclbinutil).read_bytes()
         if design.values:
             places = find_places(instructions, design, values)
+            if counted := design.counted_values():
+                # Where counts are is seen by what differs where they are others.
+                fewer = {n: v - (n in counted) for n, v in values.items()}
+                others = compiled(design, fewer, tools, room)
+                places += find_counts((instructions, others), design, (values, fewer))
             write(made.places, json.dumps(places).encode())
         write(made.instructions, instructions)
-        write(made.pdi, extract_pdi(room / "design.xclbin", tools.xclbinutil).read_bytes())
+        write(made.pdi, pdi)
+
+
+def compiled(design: Design, values: Mapping[str, int], tools: Toolchain, room: Path) -> bytes:
+    """The instructions for per-call values; the xclbin is in the room.
+
+    Raises:
+        ToolchainError: IRON refuses the design, or aiecc fails.
+    """
+    try:
+        module = lower(design, values)
+    except Exception as error:  # mlir-aie's exceptions are of many kinds
+        raise ToolchainError(
+            f"{design.name}: mlir-aie's IRON refuses the design: {error}"
+        ) from error
+    (room / "design.mlir").write_text(str(module))
+    command = [str(tools.mlir_aie.aiecc), "design.mlir"]
+    command += [f"--peano={tools.peano.folder}", *_OPEN_TOOLS]
+    command += ["--get-xclbin", "--xclbin-name=design.xclbin"]
+    command += ["--get-npu-insts", "--npu-insts-name=design.insts"]
+    run(command, room, design.name)
+    return (room / "design.insts").read_bytes()
 
 
 def compile_kernels(design: Design, tools: Toolchain, room: Path) -> None:
@@ -223,23 +239,25 @@ def extract_pdi(xclbin: Path, tool: str) -> Path:
     return room / names[0]
 
 
-def joined(parts: Sequence[tuple[bytes, Sequence[int]]]) -> bytes:
+def joined(parts: Sequence[tuple[bytes, Sequence[int]]]) -> tuple[bytes, list[int]]:
     """Instructions of several designs as one stream: its header says how many instructions and how
     many bytes there are, and each transfer's address which of the run's buffers it is in.
+
+    Returns:
+        The stream, and how far each design's instructions are from where they were.
     """
-    if len(parts) == 1:
-        return parts[0][0]
     head = list(struct.unpack_from(f"<{_HEAD_WORDS}I", parts[0][0]))
     head[_COUNT_WORD] = 0
-    body = bytearray()
+    body, moved = bytearray(), []
     for content, numbers in parts:
+        moved.append(len(body))
         words = list(struct.unpack(f"<{len(content) // 4}I", content))
         for at in patches(words):
             words[at + _NUMBER_WORD] = numbers[words[at + _NUMBER_WORD]]
         head[_COUNT_WORD] += words[_COUNT_WORD]
         body += struct.pack(f"<{len(words) - _HEAD_WORDS}I", *words[_HEAD_WORDS:])
     head[_SIZE_WORD] = len(body) + 4 * _HEAD_WORDS
-    return struct.pack(f"<{_HEAD_WORDS}I", *head) + bytes(body)
+    return struct.pack(f"<{_HEAD_WORDS}I", *head) + bytes(body), moved
 
 
 def patches(words: Sequence[int]) -> Iterator[int]:
@@ -247,6 +265,30 @@ def patches(words: Sequence[int]) -> Iterator[int]:
     for at in range(len(words) - _OFFSET_WORD):
         if words[at] == _PATCH and words[at + 1] == _PATCH_BYTES:
             yield at
+
+
+def find_counts(
+    instructions: tuple[bytes, bytes], design: Design, values: tuple[Mapping[str, int], ...]
+) -> list[int]:
+    """Where in the instructions the counts are that depend on per-call values (``counts``): the
+    words in which the instructions for two calls' values differ.
+
+    Raises:
+        ToolchainError: they differ in other words than the design's counts.
+    """
+    one, other = (struct.unpack(f"<{len(each) // 4}I", each) for each in instructions)
+    pairs = list(enumerate(zip(one, other, strict=False)))
+    found = [(at, pair) for at, pair in pairs if pair[0] != pair[1]]
+    both = [[n % (1 << 32) for n in counts(design, each)] for each in values]
+    expected = list(zip(*both, strict=True))
+    if len(one) != len(other) or [pair for _, pair in found] != expected:
+        raise ToolchainError(
+            f"{design.name}: aiecc's instructions for other counts differ in "
+            f"{[pair for _, pair in found][:4]}... ({len(found)}, of {len(one)} and {len(other)} "
+            f"words), the design's counts in {expected[:4]}... ({len(expected)}); this release of "
+            f"mlir-aie encodes lengths in another way than {RELEASES[0]} to {RELEASES[1]}"
+        )
+    return [4 * at for at, _ in found]
 
 
 def find_places(instructions: bytes, design: Design, values: Mapping[str, int]) -> list[int]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 
 from onnx_iron.kernels.designs.design import Access
-from onnx_iron.provider.devices.npu.artifacts import MOST_BUFFERS, Artifact
+from onnx_iron.provider.devices.npu.artifacts import MOST_BUFFERS, Artifact, content, with_numbers
 from onnx_iron.provider.lowering import KernelCall, Lowering
 
 
@@ -89,15 +90,29 @@ class Run:
         """The operands of all steps, each once."""
         return list(dict.fromkeys(name for work in self.work for name in work.operands))
 
-    def instructions(self, values: Sequence[int]) -> bytes:
-        """What the NPU is told to do, for the steps' per-call values in order."""
+    @cached_property
+    def _joined(self) -> tuple[bytes, list[int]]:
+        """The instructions for some values, and how far each step's are from where they were."""
         numbers = {name: number for number, name in enumerate(self.buffers)}
-        parts, left = [], iter(values)
+        parts = []
         for work in self.work:
             assert work.artifact is not None
-            words = work.artifact.words({name: next(left) for name in work.values})
+            words = content(work.artifact.instructions)
             parts.append((words, [numbers[operand] for operand in work.operands]))
         return self.artifact.compiler.join(parts)
+
+    def instructions(self, values: Sequence[int]) -> bytes:
+        """What the NPU is told to do, for the steps' per-call values in order."""
+        return with_numbers(self._joined[0], self.numbers(values))
+
+    def numbers(self, values: Sequence[int]) -> list[tuple[int, int]]:
+        """Where in the instructions these values are, in bytes, and the words there."""
+        found, left = [], iter(values)
+        for work, moved in zip(self.work, self._joined[1], strict=True):
+            assert work.artifact is not None
+            own = work.artifact.numbers({name: next(left) for name in work.values})
+            found += [(moved + place, number) for place, number in own]
+        return found
 
 
 @dataclass

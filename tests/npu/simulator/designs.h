@@ -13,7 +13,7 @@ namespace npu_driver {
 // the next number, how many buffers it has, which of the run's buffers each is, again how many, the
 // size of each, and the length of the design as the interpreter reads it; the design; and what of
 // the bytes is left, the per-call values.
-inline constexpr char kMagic[16] = "onnx_iron.sim.2";
+inline constexpr char kMagic[16] = "onnx_iron.sim.3";
 using Digest = std::array<std::byte, 32>;
 
 class Design {
