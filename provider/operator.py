@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 from onnx_iron.operators import Op
 
@@ -18,13 +18,14 @@ class StandardOp:
         given: its attributes by name, integers, floats, strings or tuples of integers.
         elementwise: each output element depends on the input elements at its own place alone.
         moves: it moves or converts elements and computes nothing.
+        updates: the names of its first input and its output where these may be one buffer.
     """
 
     name: str
     given: tuple[tuple[str, Any], ...] = ()
     elementwise: bool = False
     moves: bool = False
-    updates: ClassVar[tuple[tuple[str, str], ...]] = ()
+    updates: tuple[tuple[str, str], ...] = ()
 
     def attributes(self) -> dict[str, Any]:
         """The kernel's attributes."""
@@ -32,6 +33,8 @@ class StandardOp:
 
     def replaceable(self, output: int, inputs: int) -> Sequence[int]:
         """The inputs whose bytes an output may take."""
+        if self.updates:
+            return range(1) if output == 0 else ()
         return range(inputs) if self.elementwise else ()
 
 
@@ -39,8 +42,13 @@ Operator: TypeAlias = Op | StandardOp
 
 
 def standard(
-    name: str, *, elementwise: bool = False, moves: bool = False, **attributes: Any
+    name: str,
+    *,
+    elementwise: bool = False,
+    moves: bool = False,
+    updates: bool = False,
+    **attributes: Any,
 ) -> StandardOp:
     """A kernel of a standard operator, with its attributes."""
     given = tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in attributes.items())
-    return StandardOp(name, given, elementwise, moves)
+    return StandardOp(name, given, elementwise, moves, (("x", "y"),) if updates else ())

@@ -273,6 +273,37 @@ def real_cases(dtype: np.dtype) -> list[Case]:
             {"is_causal": 1},
         ),
         Case("Attention", [x(1, 6, 64), x(901, 2, 64), x(901, 2, 64)], out(1, 6, 64), {}, "-step"),
+        *(
+            Case(
+                "Attention",
+                [
+                    *(x(2, rows, 4, 20), x(2, 200, 2, 20), x(2, 200, 2, 12), scalar(99), None),
+                    *(normal(4, rows, 200) > 0, x(2, 1, rows, 200), None, normal(4)),
+                ],
+                out(2, rows, 4, 12),
+                {"is_causal": 1, "window": 90, "softcap": 2.0},
+                f"-{rows}-masked",
+            )
+            for rows in (2, 70)
+        ),
+        Case(
+            "TensorScatter",
+            [x(2, 3, 40, 20), x(2, 3, 7, 20), np.array([0, 33])],
+            out(2, 3, 40, 20),
+        ),
+        Case(
+            "TensorScatter",
+            [x(2, 3, 33, 20), x(2, 7, 3, 20), np.array([0, 33])],
+            out(2, 3, 40, 20),
+            {"axis": 2, "rows_first": 1, "fresh": 1},
+            "-fresh",
+        ),
+        Case(
+            "CachePlaces",
+            [np.array([39, 12], np.int32), np.array([40], np.int32)],
+            [((2,), np.dtype(np.int32))] * 2 + [((2, 7), np.dtype(np.int64))],
+            {"rows": 7, "past": 40, "entries": 40},
+        ),
     ]
 
 

@@ -2,69 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
-from dataclasses import dataclass, field
-from typing import Any
-
 import numpy as np
-import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper
-from provider_models import BF16, DTYPES, iron, rand, spec, stock
+from other_nodes import MICROSOFT, Array, Other, run_bfloat16, tables
+from provider_models import BF16, iron, rand, stock
 
 import onnx_iron
-
-MICROSOFT = "com.microsoft"
-Array = Any
-
-
-@dataclass(frozen=True)
-class Other:
-    """A node: its inputs in order (None where omitted), its outputs, its attributes."""
-
-    op: str
-    inputs: tuple[Array | None, ...]
-    outputs: tuple[str, ...] = ("y",)
-    attributes: dict[str, Any] = field(default_factory=dict)
-    domain: str = MICROSOFT
-
-    def __str__(self) -> str:
-        shapes = " ".join("-" if x is None else "x".join(map(str, x.shape)) for x in self.inputs)
-        return f"{self.domain or 'onnx'} {self.op} {shapes} {self.attributes}"
-
-    def given(self, dtype: Any) -> dict[str, Array]:
-        return {
-            f"x{i}": x.astype(dtype) if x.dtype == np.float32 else x
-            for i, x in enumerate(self.inputs)
-            if x is not None
-        }
-
-    def model(self, dtype: Any) -> bytes:
-        given = self.given(dtype)
-        names = [f"x{i}" if x is not None else "" for i, x in enumerate(self.inputs)]
-        node = helper.make_node(
-            self.op, names, self.outputs, name="n", domain=self.domain, **self.attributes
-        )
-        graph = helper.make_graph(
-            [node],
-            "graph",
-            [spec(name, array.shape, array.dtype) for name, array in given.items()],
-            [
-                helper.make_tensor_value_info(name, DTYPES[np.dtype(dtype)], None)
-                for name in self.outputs
-                if name
-            ],
-        )
-        opsets = [helper.make_opsetid("", 23), helper.make_opsetid(MICROSOFT, 1)]
-        made = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-        result: bytes = made.SerializeToString()
-        return result
-
-
-def tables(entries: int, half: int) -> tuple[Array, Array]:
-    """Cosines and sines of angles, a row a position."""
-    angles = np.outer(np.arange(entries), 10000.0 ** (-np.arange(half) / half))
-    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
 
 
 def ids(*rows: list[int]) -> Array:
@@ -173,21 +116,6 @@ def test_an_operator_of_others_gives_what_onnxruntime_gives(case: Other) -> None
         assert ours.shape == theirs.shape
         # Sums of a few numbers in another order; FastGelu's tanh is another polynomial there.
         np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-6)
-
-
-def run_bfloat16(session: ort.InferenceSession, given: dict[str, Array]) -> list[Array]:
-    values = {
-        name: ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, TensorProto.BFLOAT16)
-        if array.dtype == BF16
-        else ort.OrtValue.ortvalue_from_numpy(array)
-        for name, array in given.items()
-    }
-    return [
-        np.frombuffer(
-            ctypes.string_at(made.data_ptr(), int(np.prod(made.shape())) * 2), BF16
-        ).reshape(made.shape())
-        for made in session.run_with_ort_values(None, values)
-    ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -1,6 +1,8 @@
 """Standard ONNX operators in terms of the kernels: one rule each, registered on import."""
 
 from onnx_iron.provider.standard import (
+    attention,
+    attention_of_microsoft,
     convolution,
     elementwise,
     larger,
@@ -17,6 +19,8 @@ from onnx_iron.provider.standard.rule import RULES
 
 __all__ = [
     "RULES",
+    "attention",
+    "attention_of_microsoft",
     "convolution",
     "elementwise",
     "larger",
