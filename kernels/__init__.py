@@ -23,7 +23,7 @@ def kernel_names() -> list[str]:
 
 
 def cpu_path() -> str:
-    """What the loops are compiled for: ``"avx512"``, ``"avx2"`` or ``"portable"``.
+    """What the loops are compiled for, such as ``"avx512bf16"``, ``"avx2"`` or ``"portable"``.
 
     The best that this CPU has, or the one that the environment variable ``ONNX_IRON_CPU`` names.
 

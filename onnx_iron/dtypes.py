@@ -14,12 +14,13 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 INT32 = np.dtype(np.int32)
 INT64 = np.dtype(np.int64)
 BOOL = np.dtype(np.bool_)
+UINT8 = np.dtype(np.uint8)  # codes of quantized weights, in models of others
 
 FLOATS = (FLOAT32, BFLOAT16)
 INDICES = (INT32, INT64)
 
 # TensorProto.DataType of the dtypes that kernels know.
-NUMBERS: dict[DType, int] = {FLOAT32: 1, INT32: 6, INT64: 7, BOOL: 9, BFLOAT16: 16}
+NUMBERS: dict[DType, int] = {FLOAT32: 1, UINT8: 2, INT32: 6, INT64: 7, BOOL: 9, BFLOAT16: 16}
 DTYPES: dict[int, DType] = {number: dtype for dtype, number in NUMBERS.items()}
 
 # What a graph's tensors may be; integers and bools are moved and index, and nothing else.

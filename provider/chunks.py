@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from onnx_iron.dtypes import Array, DType
 from onnx_iron.graph.value import Value
-from onnx_iron.provider.model import Model
+from onnx_iron.provider.model import Model, Port, unknown
 
 
 def dims_of(model: Model, name: str) -> tuple[int, ...]:
@@ -26,12 +27,56 @@ def fitted(array: Array, dtype: DType) -> Array:
     return result if dtype.kind not in "biu" or np.array_equal(result, array) else array
 
 
-def row_count(arrays: Mapping[str, Array], row_inputs: Mapping[str, int]) -> int:
+def as_given(where: str, name: str, value: Any) -> Array:
+    """An input as an array.
+
+    Raises:
+        ValueError: lists of several lengths.
+    """
+    try:
+        return np.asarray(value)
+    except ValueError:
+        lengths = [str(len(part)) for part in value if hasattr(part, "__len__")]
+        raise ValueError(
+            f"{where}: input {name!r} has sequences of {', '.join(lengths)} entries; those of a "
+            "batch have one length, for they stand at one position: run what is longer or shorter "
+            "by itself, or in a fork()"
+        ) from None
+
+
+def arrays_of(where: str, model: Model, inputs: Mapping[str, Any]) -> dict[str, Array]:
+    """The inputs of a call as arrays; numbers and lists take the model's dtype.
+
+    Raises:
+        ValueError: a name that is no input's, or lists of several lengths.
+    """
+    arrays = {}
+    for name, value in inputs.items():
+        port = model.inputs.get(name)
+        if port is None:
+            raise ValueError(f"{where}: {unknown(name, list(model.inputs))}")
+        array = as_given(where, name, value)
+        scalar = name in model.values and array.size == 1
+        if scalar or not isinstance(value, np.ndarray | np.generic):
+            array = fitted(array, port.dtype)
+        arrays[name] = array.reshape(dims_of(model, name)) if scalar else array
+    return arrays
+
+
+def row_count(model: Model, arrays: Mapping[str, Array], row_inputs: Mapping[str, int]) -> int:
     """The number of rows that the inputs have along their axes.
 
     Raises:
-        ValueError: none, or different numbers.
+        ValueError: none, or different numbers, or other axes that are not the model's.
     """
+    for name, axis in row_inputs.items():
+        dims = model.inputs[name].dims
+        rest = Port(name, model.inputs[name].dtype, (*dims[:axis], None, *dims[axis + 1 :]))
+        if axis and name in arrays and not rest.fits(arrays[name].shape):
+            raise ValueError(
+                f"Session.prefill(): input {name!r} has shape {arrays[name].shape}, expected "
+                f"{rest}" + (f": {model.batch} sequences of one length" if model.batch else "")
+            )
     counts = {
         name: arrays[name].shape[axis] if axis < arrays[name].ndim else 0
         for name, axis in row_inputs.items()

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from onnx_iron.dtypes import Array, DType, Shape, Spec
+from onnx_iron.dtypes import UINT8, Array, DType, Shape, Spec
 from onnx_iron.provider.graph import GraphDescription, Node
 from onnx_iron.provider.operator import Operator
 
@@ -121,7 +121,12 @@ class Operation:
         spec = self._lowering.specs.get(name)
         if spec is None:
             self.refuse(f"dtype or rank of input '{name}' is not known, or no kernel has it")
+        self.require(spec.dtype != UINT8, f"input '{name}' is uint8")
         return spec
+
+    def codes(self, index: int) -> Spec:
+        """Dtype and shape of an input that may be bytes: quantized weights, their zero points."""
+        return self._lowering.specs.get(self.input(index)) or self.spec(index)
 
     def integers(self, index: int, attribute: str = "") -> list[int] | None:
         """The elements of a constant integer input, or of the attribute that older opsets have in
@@ -155,8 +160,11 @@ class Operation:
 
     def axis(self, default: int, rank: int) -> int:
         """The attribute ``axis``, counted from the front."""
-        axis = int(self.attribute("axis", default))
-        return self.from_front(axis, rank)
+        return self.axis_of("axis", default, rank)
+
+    def axis_of(self, attribute: str, default: int, rank: int) -> int:
+        """An attribute that is an axis, counted from the front."""
+        return self.from_front(int(self.attribute(attribute, default)), rank)
 
     def from_front(self, axis: int, rank: int) -> int:
         """An axis counted from the front."""
@@ -188,6 +196,12 @@ class Operation:
         """A value between two steps of this node."""
         return self._lowering.fresh(self.node.name or self.node.op_type, spec)
 
+    def viewed(self, base: str, shape: Shape) -> str:
+        """Another value's bytes in another shape, between two steps of this node."""
+        name = self.temporary(Spec(shape, self._lowering.specs[base].dtype))
+        self._lowering.views[name] = View(base, 0)
+        return name
+
     def known(self, index: int) -> Array | None:
         """The integers in an input, where they are known; some may be symbols."""
         return self._lowering.integers.get(self.input(index))
@@ -197,7 +211,7 @@ class Operation:
         array = np.ascontiguousarray(array)
         name = self._lowering.fresh("literal", Spec(array.shape, dtype or array.dtype))
         self._lowering.literals[name] = array
-        if array.dtype.kind in "iO":
+        if array.dtype.kind in "iOb":
             self._lowering.integers[name] = array
         return name
 
@@ -212,7 +226,7 @@ class Operation:
         self._lowering.views[output] = View(base, offset)
         if base in self._lowering.integers and offset == 0:
             whole = self._lowering.integers[base]
-            if 0 < whole.size == Spec(shape, whole.dtype).elements:
+            if whole.size == Spec(shape, whole.dtype).elements:
                 self._lowering.integers[output] = whole.reshape(shape)
 
 

@@ -36,7 +36,7 @@ from onnx_iron.export.metadata import (
 from onnx_iron.graph.value import Value
 from onnx_iron.provider.states import STATES, States, StateSpec, aligned, read_states
 
-CONTEXT = "onnx_iron.context"
+CONTEXT, BATCH = "onnx_iron.context", "onnx_iron.batch"
 WHOLE = "onnx_iron.whole"
 
 TYPES: dict[str, DType] = {
@@ -87,6 +87,7 @@ class Model:
         rows_value: the per-call value that says how many rows of a chunk are valid, if there is
             one.
         context: the number of rows that the states have room for, where the model says it.
+        batch: the number of sequences that a call runs, where the model says it.
         whole: each row depends on all rows of a call, so that they can't be cut into chunks.
     """
 
@@ -110,7 +111,8 @@ class Model:
             for name, axis in axes:
                 self.bounds.setdefault(name, {}).setdefault(axis, Value.named(value))
         self.limits = read_limits(metadata.get(LIMITS, "[]"), where)
-        self.context = _context(metadata.get(CONTEXT), where)
+        self.context = _number(metadata, CONTEXT, where)
+        self.batch = _number(metadata, BATCH, where)
         self.whole = metadata.get(WHOLE) == "true"
         for state in self.states.values():
             _check_state(state, inputs, outputs, path)
@@ -171,7 +173,14 @@ class Model:
     def row_inputs(self) -> dict[str, int]:
         """The inputs that have an entry for each token or sample, and the axis that counts them."""
         if self.rows_value is None:
-            return {n: 0 for n, port in self.inputs.items() if port.dims and n not in self.values}
+            found = {n: 0 for n, port in self.inputs.items() if port.dims and n not in self.values}
+            said = {
+                name: axis
+                for name in found
+                for axis, bound in self.bounds.get(name, {}).items()
+                if bound.fixed() is not None
+            }
+            return said or found
         rows = Value.named(self.rows_value)
         found = {}
         for name in self.inputs:
@@ -330,11 +339,13 @@ def _port(item: Any, path: Path) -> Port:
     return Port(item.name, TYPES[item.type], dims)
 
 
-def _context(text: str | None, where: str) -> int | None:
-    if text is None or text == "":
+def _number(metadata: Mapping[str, str], key: str, where: str) -> int | None:
+    text = metadata.get(key, "")
+    if not text:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise unreadable(where, CONTEXT, f"{text[:40]!r}, expected a number of rows")
+        what = "rows" if key == CONTEXT else "sequences"
+        raise unreadable(where, key, f"{text[:40]!r}, expected a number of {what}")
     return int(text)
 
 

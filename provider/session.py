@@ -13,13 +13,14 @@ import onnxruntime
 
 from onnx_iron.dtypes import Array
 from onnx_iron.provider.chunks import (
+    arrays_of,
+    as_given,
     check_joinable,
     check_whole,
     chunks,
     cut,
     dims_of,
     fits_padded,
-    fitted,
     joined,
     leading,
     one_row_inputs,
@@ -27,7 +28,7 @@ from onnx_iron.provider.chunks import (
     same_outputs,
 )
 from onnx_iron.provider.devices import DEVICES
-from onnx_iron.provider.model import Model, unknown
+from onnx_iron.provider.model import Model
 from onnx_iron.provider.opening import model_files, open_session
 from onnx_iron.provider.placement import Placement, placement
 from onnx_iron.provider.states import Memory, States, merged
@@ -171,6 +172,11 @@ class Session:
         """The rows that the states have room for, where the models say it."""
         return next((m.context for m in self._models.values() if m.context is not None), None)
 
+    @property
+    def batch(self) -> int | None:
+        """The sequences that each call runs, all at one position, where the models say it."""
+        return next((m.batch for m in self._models.values() if m.batch is not None), None)
+
     @in_turn
     def rewind(self, rows: int) -> None:
         """Take back the last ``rows`` rows, as if they had not been run.
@@ -259,8 +265,9 @@ class Session:
         return next(iter(self._models.values()))
 
     def _fitting(self, inputs: Mapping[str, Any]) -> Model:
+        given = {n: as_given("Session.run()", n, a).shape for n, a in inputs.items()}
         for model in self._models.values():
-            known = {n: np.shape(a) for n, a in inputs.items() if n in model.inputs}
+            known = {n: shape for n, shape in given.items() if n in model.inputs}
             if all(model.inputs[n].fits(shape) or n in model.values for n, shape in known.items()):
                 return model
         return self._main
@@ -283,10 +290,20 @@ class Session:
         fits = one_row_inputs(prefill, decode) and same_outputs(prefill, decode)
         return decode if fits else prefill
 
+    def _row_inputs(self, model: Model) -> dict[str, int]:
+        """The inputs that have an entry for each row, and its axis: as another model has them, of a
+        graph whose rows are bounded in its body where there are several.
+        """
+        found = model.row_inputs()
+        for other in self._models.values() if model.rows_value is None else ():
+            if other.rows_value is not None:
+                found |= {n: axis for n, axis in other.row_inputs().items() if n in found}
+        return found
+
     def _call(self, where: str, model: Model, inputs: Mapping[str, Any]) -> dict[str, Array]:
-        arrays = self._arrays(where, model, inputs)
+        arrays = arrays_of(where, model, inputs)
         value = model.rows_value
-        row_inputs = model.row_inputs()
+        row_inputs = self._row_inputs(model)
         axis = next(iter(row_inputs.values()), 0)
         count = leading([arrays[name] for name in row_inputs if name in arrays], axis)
         if value is not None and value not in arrays and fits_padded(model, arrays):
@@ -314,9 +331,9 @@ class Session:
             return self._call(where, model, inputs)
         if value in inputs:
             raise ValueError(f"{where}: {value!r} is filled in for each chunk; leave it out")
-        arrays = self._arrays(where, model, inputs)
+        arrays = arrays_of(where, model, inputs)
         row_inputs = model.row_inputs()
-        count = row_count(arrays, row_inputs)
+        count = row_count(model, arrays, row_inputs)
         name, axis = next(iter(row_inputs.items()))
         length = model.inputs[name].dims[axis] or count
         check_joinable(where, model, length, count)
@@ -365,21 +382,6 @@ class Session:
                 f"{where}: {rows} rows at position {begin} go past the model's context of "
                 f"{model.context}"
             )
-
-    @staticmethod
-    def _arrays(where: str, model: Model, inputs: Mapping[str, Any]) -> dict[str, Array]:
-        """The inputs as arrays; numbers and lists take the model's dtype."""
-        arrays = {}
-        for name, value in inputs.items():
-            port = model.inputs.get(name)
-            if port is None:
-                raise ValueError(f"{where}: {unknown(name, list(model.inputs))}")
-            array = np.asarray(value)
-            scalar = name in model.values and array.size == 1
-            if scalar or not isinstance(value, np.ndarray | np.generic):
-                array = fitted(array, port.dtype)
-            arrays[name] = array.reshape(dims_of(model, name)) if scalar else array
-        return arrays
 
 
 def _memory(reports: Iterable[Placement]) -> Memory:

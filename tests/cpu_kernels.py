@@ -169,6 +169,9 @@ def real_cases(dtype: np.dtype) -> list[Case]:
     def out(*shape: int) -> list[tuple[tuple[int, ...], np.dtype]]:
         return [(shape, dtype)]
 
+    def codes(*shape: int) -> np.ndarray:
+        return np.random.default_rng(shape).integers(0, 256, shape, np.uint8)
+
     rows = scalar(250)
     conv = [((301, 77), dtype), ((2, 77), dtype)]
     return [
@@ -197,6 +200,18 @@ def real_cases(dtype: np.dtype) -> list[Case]:
         Case("Concat", [x(301, 3), x(301, 200)], out(301, 203), {"axis": 1}),
         Case("Slice", [x(301, 403)], out(301, 201), {"starts": [401], "axes": [1], "steps": [-2]}),
         Case("Gather", [x(50, 203), np.arange(-50, 250) % 50], out(300, 203), {"axis": 0}),
+        Case(
+            "MatMulNBits",
+            [x(40, 200), codes(61, 13, 8), np.abs(x(61, 13)), codes(61, 7)],
+            out(40, 61),
+            {"block_size": 16},
+        ),
+        Case(
+            "GatherBlockQuantized",
+            [codes(50, 256), np.arange(-50, 250) % 50, np.abs(x(50, 8)), codes(50, 8)],
+            out(300, 256),
+            {"block_size": 32, "bits": 8},
+        ),
         Case("Embedding", [x(50, 203), np.arange(300, dtype=np.int32) % 50], out(300, 203)),
         Case("Narrow", [x(301, 203), scalar(50), rows], out(280, 203), {"length": 280}),
         Case("SliceScatter", [x(401, 203), x(301, 203, seed=1), scalar(90), rows], out(401, 203)),
@@ -222,6 +237,23 @@ def real_cases(dtype: np.dtype) -> list[Case]:
             [((1, 30001), dtype), ((2, 30001), dtype)],
             {},
             "-step",
+        ),
+        Case(
+            "SelectiveScan",
+            [
+                *(x(131, 77), x(131, 77, seed=1), -np.abs(normal(77, 13)), x(131, 13)),
+                *(x(131, 13, seed=1), normal(77, 13, seed=1), normal(77), None, scalar(99)),
+            ],
+            [((131, 77), dtype), ((77, 13), F32)],
+            {"dt_softplus": 1},
+        ),
+        Case(
+            "LinearAttention",
+            [
+                *(x(41, 6, 20) * dtype.type(0.2), x(41, 3, 20) * dtype.type(0.2), x(41, 3, 77)),
+                *(normal(3, 20, 77), -np.abs(normal(41, 3)), x(41, 3), scalar(33)),
+            ],
+            [((41, 6, 77), dtype), ((3, 20, 77), F32)],
         ),
         Case("GEMV", [x(301, 1203), x(1203)], out(301)),
         Case("GEMM", [x(101, 203), x(157, 203)], out(101, 157), {"b_col_maj": 1}),
@@ -254,8 +286,98 @@ def integer_cases(dtype: np.dtype) -> list[Case]:
     ]
 
 
+def standard_cases(dtype: np.dtype) -> list[Case]:
+    """Of kernels that standard operators alone call for."""
+
+    def x(*shape: int, seed: int = 0) -> np.ndarray:
+        return normal(*shape, dtype=dtype, seed=seed)
+
+    def out(*shape: int) -> list[tuple[tuple[int, ...], np.dtype]]:
+        return [(shape, dtype)]
+
+    kinds = ("sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum_exp")
+    windows = {"kernel": [3], "strides": [2], "dilations": [4], "begins": [5], "ends": [3]}
+    square = {"kernel": [3, 2], "strides": [1, 3], "dilations": [2, 1]}
+    return [
+        *(Case("Fold", [x(301, 203)], out(301), {"kind": kind}, f"-{kind}") for kind in kinds),
+        Case("Fold", [np.abs(x(301, 203))], out(301), {"kind": "log_sum"}, "-log_sum"),
+        Case("LogSoftmax", [x(301, 203)], out(301, 203)),
+        Case("CumSum", [x(301, 203)], out(301, 203), {"exclusive": 1, "reverse": 1}, "-back"),
+        *(Case(op, [3 * x(301, 203)], out(301, 203)) for op in ("Floor", "Ceil", "Round", "Sign")),
+        Case("IsNaN", [np.where(x(301, 203) > 1, np.nan, x(301, 203))], [((301, 203), BOOL)]),
+        Case("Expand", [x(301, 1, 7)], out(3, 301, 41, 7)),
+        Case(
+            "Pad",
+            [x(31, 41, 53), x()],
+            out(38, 40, 56),
+            {"begins": [3, -2, 1], "ends": [4, 1, 2]},
+        ),
+        *(
+            Case(
+                "Pad",
+                [x(31, 41, 53)],
+                out(34, 41, 60),
+                {"begins": [3, 0, 1], "ends": [0, 0, 6], "mode": mode},
+                f"-{mode}",
+            )
+            for mode in ("edge", "reflect", "wrap")
+        ),
+        Case("Unfold", [x(3, 31, 403)], out(3, 93, 202), windows),
+        Case(
+            "Unfold",
+            [x(2, 11, 40, 43)],
+            out(2, 66, 37 * 15),
+            {**square, "begins": [1, 0], "ends": [0, 1]},
+            "-2d",
+        ),
+        Case("Trilu", [x(3, 201, 203)], out(3, 201, 203), {"diagonal": -3}),
+        Case("Trilu", [x(3, 201, 203)], out(3, 201, 203), {"diagonal": 5, "upper": 0}, "-lower"),
+        Case(
+            "GatherElements",
+            [x(30, 203), np.arange(300 * 203).reshape(300, 203) % 60 - 30],
+            out(300, 203),
+        ),
+        Case(
+            "GatherND",
+            [x(3, 20, 30, 41), np.arange(3 * 700 * 2).reshape(3, 700, 2) % 20 - 10],
+            out(3, 700, 41),
+            {"batch_dims": 1},
+        ),
+    ]
+
+
+def standard_integer_cases(dtype: np.dtype) -> list[Case]:
+    a = (np.arange(60000) * 7919 % 30011 - 15000).astype(dtype).reshape(300, 200)
+    return [
+        *(
+            Case("Fold", [a], [((300,), dtype)], {"kind": kind}, f"-{kind}")
+            for kind in ("sum", "max", "min", "prod")
+        ),
+        Case("CumSum", [a], [(a.shape, dtype)], {"reverse": 1}, "-back"),
+        Case("Range", [np.array(-3, dtype), np.array([7], dtype)], [((70000,), dtype)]),
+    ]
+
+
+def logic_cases() -> list[Case]:
+    # Any byte but 0 is true.
+    a = (np.arange(301 * 203) % 3).astype(np.uint8).view(BOOL).reshape(301, -1)[:, :201]
+    a, b = np.ascontiguousarray(a), np.ascontiguousarray(a[0, ::-1])
+    return [
+        *(Case(op, [a, b], [(a.shape, BOOL)]) for op in ("And", "Or", "Xor")),
+        Case("Not", [a], [(a.shape, BOOL)]),
+        *(
+            Case("Fold", [a], [((301,), BOOL)], {"kind": kind}, f"-{kind}")
+            for kind in ("max", "min")
+        ),
+    ]
+
+
 CASES = [
     case
-    for cases in (real_cases(F32), real_cases(BF16), integer_cases(I32), integer_cases(I64))
+    for cases in (
+        *(real_cases(F32), real_cases(BF16), integer_cases(I32), integer_cases(I64)),
+        *(standard_cases(F32), standard_cases(BF16), logic_cases()),
+        *(standard_integer_cases(I32), standard_integer_cases(I64)),
+    )
     for case in cases
 ]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as TF
-from networks import Exported, Network, random
+from networks import Exported, Network, random, recorded
 
 from onnx_iron import functional as F
 from onnx_iron import state
@@ -52,31 +52,175 @@ SLOPES = np.array([0.5, 0.25, 0.125, 1.0], np.float32)
 BIAS = random(H, T, S, seed=5)
 MASK = np.array([[1, 0, 1, 1, 0, 0, 1], [0] * 7, [1] * 7], bool)
 
+ALL = np.ones((T, S), bool)
+HIDING = np.where(MASK, BIAS[0], -np.inf).astype(np.float32)
+
 FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "bool mask": ({"attn_mask": MASK}, {"seen": MASK}),
-    "additive mask": ({"attn_mask": BIAS}, {"seen": np.ones((T, S), bool), "bias": BIAS}),
-    "softcap": ({"softcap": 1.5}, {"seen": np.ones((T, S), bool), "cap": 1.5}),
+    "bool mask of heads": ({"attn_mask": BIAS > 0}, {"seen": BIAS > 0}),
+    "bool mask of entries": ({"attn_mask": MASK[:1]}, {"seen": MASK[:1] & ALL}),
+    "bool mask of rows": ({"attn_mask": MASK[:, 1:2]}, {"seen": MASK[:, 1:2] & ALL}),
+    "additive mask": ({"attn_mask": BIAS}, {"seen": ALL, "bias": BIAS}),
+    "additive mask of rows": (
+        {"attn_mask": BIAS[:1, :, :1]},
+        {"seen": ALL, "bias": BIAS[:1, :, :1]},
+    ),
+    "additive mask of minus infinity": ({"attn_mask": HIDING}, {"seen": MASK, "bias": BIAS[0]}),
+    "softcap": ({"softcap": 1.5}, {"seen": ALL, "cap": 1.5}),
     "window": ({"window": 2, "position": 2, "is_causal": True}, {"seen": CAUSAL & (PLACES > -2)}),
     "alibi": (
         {"alibi": SLOPES, "position": 2, "is_causal": True},
         {"seen": CAUSAL, "bias": SLOPES[:, None, None] * PLACES},
     ),
-    "sinks": ({"sinks": SLOPES}, {"seen": np.ones((T, S), bool), "sinks": SLOPES}),
+    "sinks": ({"sinks": SLOPES}, {"seen": ALL, "sinks": SLOPES}),
+    "all": (
+        {
+            "attn_mask": BIAS,
+            "softcap": 2.0,
+            "window": 4,
+            "alibi": SLOPES,
+            "sinks": -SLOPES,
+            "position": 2,
+            "is_causal": True,
+        },
+        {
+            "seen": CAUSAL & (PLACES > -4),
+            "bias": SLOPES[:, None, None] * PLACES + BIAS,
+            "cap": 2.0,
+            "sinks": -SLOPES,
+        },
+    ),
 }
 
 
+def attention(**options: Any) -> Network:
+    return Network(
+        lambda self, q, k, v: F.scaled_dot_product_attention(
+            q, k, v, enable_gqa=True, layout="rows_first", **options
+        )
+    )
+
+
+def runs(graph: Network, *given: Array) -> list[Array]:
+    """What numpy, our kernel, and the function body on stock onnxruntime make of them."""
+    names = dict(zip("qkv", given, strict=True))
+    trace = graph.trace(**{n: (x.shape, FLOAT32) for n, x in names.items()})
+    assert recorded(trace) == ["Attention"]
+    return [graph.reference(*given), graph(*given), Exported(trace)(**names)["output"]]
+
+
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_is_torch_s_on_every_runtime(form: str) -> None:
+def test_every_form_is_one_step_and_torch_s_on_every_runtime(form: str) -> None:
     options, wanted = FORMS[form]
     q, k, v = operands()
+    expected = by_torch(q, k, v, **wanted)
+    for result in runs(attention(**options), q, k, v):
+        np.testing.assert_allclose(result, expected, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_batch_is_its_sequences_one_by_one_bit_for_bit(form: str) -> None:
+    options, _ = FORMS[form]
+    sequences = [[x * (1 + b) for x in operands()] for b in range(3)]
+    batch = [np.stack(x) for x in zip(*sequences, strict=True)]
+    together = runs(attention(**options), *batch)
+    for b, sequence in enumerate(sequences):
+        alone = runs(attention(**options), *sequence)
+        for way in (0, 1):
+            np.testing.assert_array_equal(together[way][b], alone[way])
+        np.testing.assert_allclose(together[2][b], alone[2], rtol=2e-5, atol=2e-6)
+
+
+def test_each_sequence_of_a_batch_may_have_a_mask_of_its_own() -> None:
+    q, k, v = (random(2, *x.shape, seed=i) for i, x in enumerate(operands()))
+    masks = random(2, 1, T, S, seed=9) > 0
+    together = runs(attention(attn_mask=masks), q, k, v)
+    for b in range(2):
+        expected = by_torch(q[b], k[b], v[b], masks[b])
+        for result in together:
+            np.testing.assert_allclose(result[b], expected, rtol=2e-5, atol=2e-6)
+
+
+def test_torch_s_order_of_axes_with_a_batch() -> None:
+    q, k, v = (random(2, 4, n, D, seed=i) for i, n in enumerate((T, S, S)))
+    graph = Network(
+        lambda self, q, k, v: F.scaled_dot_product_attention(
+            q, k, v, is_causal=True, layout="heads_first"
+        )
+    )
+    wanted = TF.scaled_dot_product_attention(*map(torch.from_numpy, (q, k, v)), is_causal=True)
+    for result in (graph.reference(q, k, v), graph(q, k, v)):
+        np.testing.assert_allclose(result, wanted.numpy(), rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 30])
+@pytest.mark.parametrize("junk", [np.nan, np.inf, -np.inf])
+def test_what_no_row_sees_may_hold_anything(rows: int, junk: float) -> None:
+    q, k, v = operands(rows, 150)
+    hidden = np.zeros(150, bool)
+    hidden[[0, 7, 127, 128, 149]] = True
+    wanted = by_torch(q, k, v, np.tile(~hidden, (rows, 1)))
+    k[hidden], v[hidden] = junk, junk
+    additive = np.where(hidden, -np.inf, 0).astype(np.float32)
+    for mask in (~hidden[None], additive[None]):
+        graph = attention(attn_mask=mask)
+        for result in (graph.reference(q, k, v), graph(q, k, v)):
+            np.testing.assert_allclose(result, wanted, rtol=2e-5, atol=2e-6)
+
+
+def test_a_row_sees_no_infinity_that_another_one_sees() -> None:
+    q, k, v = operands(30, 40)
+    v[20, 1, 3] = np.inf
+    result = attention(is_causal=True)(q, k, v)
+    expected = by_torch(q[:20], k[:20], v[:20], np.tri(20, dtype=bool))
+    np.testing.assert_allclose(result[:20], expected, rtol=2e-5, atol=2e-6)
+    assert np.isinf(result[20:, 2:, 3]).all()
+
+
+def test_a_mask_s_bounds_must_be_those_of_what_it_is_for() -> None:
+    def body(self: Any, q: Any, k: Any, mask: Any, *, n: Any, m: Any) -> Any:
+        return F.scaled_dot_product_attention(q, k[:n], k[:n], attn_mask=mask[:, :m])
+
+    graph = Network(body)
+    given = {"q": ((T, H, D), FLOAT32), "k": ((S, H, D), FLOAT32), "mask": ((T, S), FLOAT32)}
+    with pytest.raises(ValueError, match="attn_mask is bounded by m along axis 1, and not what"):
+        graph.trace(**given)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"attn_mask": np.ones((2, T, S), bool)}, r"mask is \(2, 3, 7\).* must be \(4, 3, 7\)"),
+        ({"attn_mask": np.ones(S, bool)}, r"mask is \(7,\)"),
+        ({"attn_mask": np.ones((1, H, T, S), np.float32)}, r"bias is \(1, 4, 3, 7\)"),
+        ({"sinks": np.ones(2, np.float32)}, r"sinks is \(2,\).* \(4,\) fits"),
+        ({"alibi": np.ones(2, np.float32), "is_causal": True}, r"alibi is \(2,\).* \(4,\) fits"),
+        ({"softcap": 0.0}, "softcap is 0.0; it must be above 0 and finite"),
+        ({"softcap": float("inf")}, "softcap is inf; it must be above 0 and finite"),
+        ({"window": 0, "is_causal": True}, "window is 0; it must be 1 or more"),
+        ({"window": 2}, "window and alibi count from a row's own entry"),
+        ({"layout": "torch"}, "layout is 'torch'; expected 'rows_first' or 'heads_first'"),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_is_refused_when_it_is_traced(
+    options: dict[str, Any], message: str
+) -> None:
     graph = Network(
         lambda self, q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True, **options)
     )
-    expected = by_torch(q, k, v, **wanted)
-    trace = graph.trace(**{n: (x.shape, FLOAT32) for n, x in zip("qkv", (q, k, v), strict=True)})
-    runs = graph.reference(q, k, v), graph(q, k, v), Exported(trace)(q=q, k=k, v=v)["output"]
-    for result in runs:
-        np.testing.assert_allclose(result, expected, rtol=2e-5, atol=2e-6)
+    shapes = {n: (x.shape, FLOAT32) for n, x in zip("qkv", operands(), strict=True)}
+    with pytest.raises(ValueError, match=message):
+        graph.trace(**shapes)
+
+
+def test_a_batch_that_differs_is_refused() -> None:
+    shapes = {"q": ((2, T, H, D), FLOAT32), "k": ((3, S, H, D), FLOAT32)}
+    graph = Network(lambda self, q, k: F.scaled_dot_product_attention(q, k, k))
+    with pytest.raises(
+        ValueError, match=r"key is \(3, 7, 4, 8\).* must be \(2, entries, kv_heads, 8"
+    ):
+        graph.trace(**shapes)
 
 
 def test_a_mask_is_torch_s_own_functions_too() -> None:

@@ -248,8 +248,8 @@ def test_a_bound_past_the_chunk_is_an_error_at_the_call() -> None:
 @pytest.mark.parametrize(
     ("shape", "options", "message"),
     [
-        ((6,), {}, r"causal_conv1d\(\): x \(6,\) is not \(rows, channels\)"),
-        ((2, 2, 6), {}, r"causal_conv1d\(\): x \(2, 2, 6\) is not \(rows, channels\)"),
+        ((6,), {}, r"x \(6,\) is not \(rows, channels\) or \(B, rows, channels\)"),
+        ((2, 2, 6), {}, r"x is \(2, 2, 6\), the state \(2, 6\); .* conv_state\(..., batch=B\)"),
         ((1, 5), {}, r"CausalConv1d.taps is \(3, 6\); x is \(1, 5\), so it must be \(K, 5\)"),
         ((1, 6), {"activation": "relu"}, "CausalConv1d.activation is 'relu'; expected 'none' or"),
         ((1, 6), {"bias": random(5)}, r"CausalConv1d.bias is \(5,\); x is \(1, 6\)"),

@@ -23,7 +23,7 @@ FORCED = "ONNX_IRON_CPU"
 HERE = Path(__file__).parent
 MODULES = sorted(str(p) for p in HERE.glob("test_cpu_*.py") if p.name != Path(__file__).name)
 # Every path up to the one that this CPU takes by itself.
-PATHS = ["portable", "avx2", "avx512"]
+PATHS = ["portable", "avx2", "avx512", "avx512bf16"]
 PATHS = PATHS[: PATHS.index(cpu_path()) + 1]
 
 
@@ -66,8 +66,9 @@ def test_all_tests_of_kernels_hold_on_the_other_paths_too(path: str) -> None:
 def test_wider_vectors_change_no_bit_of_any_kernel(
     index: int, results: dict[str, list[list[np.ndarray]]]
 ) -> None:
-    for narrow_, wider in zip(results["avx2"][index], results["avx512"][index], strict=True):
-        assert_same_bits(wider, narrow_)
+    for path in PATHS[2:]:
+        for narrow_, wider in zip(results["avx2"][index], results[path][index], strict=True):
+            assert_same_bits(wider, narrow_)
 
 
 @pytest.mark.skipif(FORCED in os.environ or "avx2" not in PATHS, reason="no AVX2 to compare")

@@ -101,6 +101,40 @@ def test_a_product_sums_in_the_promised_order() -> None:
     expected = (four[..., 0] + four[..., 2]) + (four[..., 1] + four[..., 3])
     assert_same_bits(run("GEMM", [a, b], (m, n), F32, b_col_maj=1), expected)
     assert_same_bits(run("GEMV", [b, a[1]], (n,), F32), expected[1])
+    # Eight bits of fraction are bfloat16's own.
+    a, b, short = a.astype(BF16), b.astype(BF16), narrow(expected, BF16)
+    assert_same_bits(run("GEMM", [a, b], (m, n), BF16, b_col_maj=1), short)
+    assert_same_bits(run("GEMV", [b, a[1]], (n,), BF16), short[1])
+
+
+@REAL
+@pytest.mark.parametrize("op", ["GEMM", "ProjectionGEMM"])
+@pytest.mark.parametrize("k", [1, 9, 24, 805])
+def test_subnormal_numbers_are_no_zeros_in_a_product(k: int, op: str, dtype: np.dtype) -> None:
+    # Powers of two and small integers: every product and every sum is exact.
+    grid = np.random.default_rng(k)
+    a, b = (grid.integers(-3, 4, shape).astype(np.float64) for shape in ((4, k), (19, k)))
+    for powers in ((-133, 0), (0, -133), (-66, -67), (-130, 100), (100, -132)):
+        left, right = np.ldexp(a, powers[0]), np.ldexp(b, powers[1])
+        expected = narrow(left @ right.T, dtype)
+        assert (wide(expected) != 0).any()
+        left, right = left.astype(dtype), right.astype(dtype)
+        assert_same_bits(run(op, [left, right], (4, 19), dtype, b_col_maj=1), expected)
+        assert_same_bits(run("GEMV", [right, left[3]], (19,), dtype), expected[3])
+
+
+def test_one_small_element_does_not_change_how_the_others_are_summed() -> None:
+    # Of one row and of one block of K of one column alone the elements are too small for bfloat16's
+    # own instruction, where there is one.
+    a, b = normal(50, 1700, dtype=BF16), normal(40, 1700, dtype=BF16, seed=1)
+    expected = run("GEMM", [a, b], (50, 40), BF16, b_col_maj=1)
+    a[20, 5] = b[33, 1000] = np.float32(2.0**-130)
+    got = run("GEMM", [a, b], (50, 40), BF16, b_col_maj=1)
+    for row in (0, 19, 20, 21, 49):
+        assert_same_bits(got[row], run("GEMV", [b, a[row]], (40,), BF16))
+    same = np.ones(got.shape, bool)
+    same[20], same[:, 33] = False, False
+    assert_same_bits(got[same], expected[same])
 
 
 @REAL
@@ -218,6 +252,54 @@ def test_a_row_of_attention_has_the_same_bits_alone(dtype: np.dtype) -> None:
         assert_same_bits(all_rows[t : t + 1], alone)
     few = run("Attention", [q[20:24], k, v, scalar(250)], (4, 6, 40), dtype, is_causal=1)
     assert_same_bits(all_rows[20:24], few)
+
+
+@REAL
+def test_a_row_of_attention_has_the_same_bits_alone_whatever_hides_its_keys(
+    dtype: np.dtype,
+) -> None:
+    times, heads, keys = 70, 6, 300
+    q, k, v = (normal(*s, dtype=dtype) for s in ((times, heads, 40), (keys, 2, 40), (keys, 2, 72)))
+    mask = normal(heads, times, keys, seed=3) > -0.5
+    bias = normal(1, times, keys, seed=4, dtype=dtype)
+    slopes, sinks = normal(heads, seed=5), normal(heads, seed=6)
+    shape = (times, heads, 72)
+    how = {"is_causal": 1, "window": 150, "softcap": 3.0}
+    inputs = [q, k, v, scalar(230), scalar(290), mask, bias, slopes, sinks]
+    together = run("Attention", inputs, shape, dtype, 3, **how)
+    for t in (0, 1, 35, 69):
+        alone = [q[t : t + 1], k, v, scalar(230 + t), scalar(290), mask[:, t : t + 1]]
+        alone += [bias[:, t : t + 1], slopes, sinks]
+        assert_same_bits(
+            together[t : t + 1], run("Attention", alone, (1, *shape[1:]), dtype, **how)
+        )
+
+
+@REAL
+@pytest.mark.parametrize("times", [2, 30])
+def test_attention_of_a_batch_has_each_sequences_bits(times: int, dtype: np.dtype) -> None:
+    q, k = normal(3, times, 4, 24, dtype=dtype), normal(3, 140, 2, 24, dtype=dtype, seed=1)
+    v = normal(3, 140, 2, 16, dtype=dtype, seed=2)
+    places, bounds = np.array([0, 99, 110], np.int32), np.array([140, 100, 111], np.int32)
+    shape = (times, 4, 16)
+    together = run("Attention", [q, k, v, places, bounds], (3, *shape), dtype, 2, is_causal=1)
+    for b in range(3):
+        one = [q[b], k[b], v[b], places[b : b + 1], bounds[b : b + 1]]
+        assert_same_bits(together[b], run("Attention", one, shape, dtype, is_causal=1))
+
+
+@REAL
+@pytest.mark.parametrize("times", [2, 30])
+def test_attention_of_heads_first_has_the_bits_of_rows_first(times: int, dtype: np.dtype) -> None:
+    q, k = normal(2, times, 4, 24, dtype=dtype), normal(2, 140, 2, 24, dtype=dtype, seed=1)
+    v, shape = normal(2, 140, 2, 16, dtype=dtype, seed=2), (2, times, 4, 16)
+    expected = run("Attention", [q, k, v], shape, dtype)
+    tq, tk, tv = (np.ascontiguousarray(x.transpose(0, 2, 1, 3)) for x in (q, k, v))
+    got = run("Attention", [q, tk, tv], shape, dtype, cache_heads_first=1)
+    assert_same_bits(got, expected)
+    turned = {"query_heads_first": 1, "cache_heads_first": 1}
+    got = run("Attention", [tq, tk, tv], (2, 4, times, 16), dtype, **turned)
+    assert_same_bits(np.ascontiguousarray(got.transpose(0, 2, 1, 3)), expected)
 
 
 def test_a_key_that_is_masked_by_minus_infinity_weighs_nothing() -> None:

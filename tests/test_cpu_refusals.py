@@ -19,6 +19,10 @@ from onnx_iron.native import library_path
 
 CONV = [normal(8, 4), normal(3, 4), normal(2, 4), None]
 CONV_OUTPUTS = [((8, 4), F32), ((2, 4), F32)]
+SCAN = [normal(8, 4), normal(8, 4), normal(4, 3), normal(8, 3), normal(8, 3), normal(4, 3)]
+SCAN_OUTPUTS = [((8, 4), F32), ((4, 3), F32)]
+HEADS = [normal(5, 4, 6), normal(5, 2, 6), normal(5, 2, 3), normal(2, 6, 3)]
+HEADS_OUTPUTS = [((5, 4, 3), F32), ((2, 6, 3), F32)]
 QKV = [normal(2, 2, 4), normal(9, 2, 4), normal(9, 2, 4)]
 BAD_CALLS = [
     (
@@ -28,6 +32,20 @@ BAD_CALLS = [
     (
         Case("CausalConv1d", [*CONV, scalar(-1)], CONV_OUTPUTS),
         "CausalConv1d: rows is -1, expected 0..8 (x has 8 rows)",
+    ),
+    *(
+        (
+            Case("SelectiveScan", [*SCAN, None, None, scalar(rows)], SCAN_OUTPUTS),
+            f"SelectiveScan: rows is {rows}, expected 0..8 (x has 8 rows)",
+        )
+        for rows in (-1, 9)
+    ),
+    *(
+        (
+            Case("LinearAttention", [*HEADS, None, None, scalar(rows)], HEADS_OUTPUTS),
+            f"LinearAttention: rows is {rows}, expected 0..5 (query has 5 rows)",
+        )
+        for rows in (-1, 6)
     ),
     (
         Case("Embedding", [normal(5, 3), np.array([1, 0, 5])], [((3, 3), F32)]),
@@ -149,11 +167,16 @@ BAD_NODES = [
     ),
     (
         Case("RoPE", [normal(4, 5), normal(2, 5)], [((4, 5), F32)]),
-        "RoPE: x has shape (4, 5), expected (R, D) with an even D",
+        "RoPE: x has shape (4, 5), expected (R, D) or (B, R, D) with an even D",
     ),
     (
         Case("RoPE", [normal(4, 6), normal(3, 6)], [((4, 6), F32)]),
         "RoPE: angles has shape (3, 6), expected (A, 6) with A a divisor of 4 (x's rows)",
+    ),
+    (
+        Case("RoPE", [normal(2, 4, 6), normal(3, 4, 6)], [((2, 4, 6), F32)]),
+        "RoPE: angles has shape (3, 4, 6), expected (A, 6) with A a divisor of 4 (x's rows), or "
+        "(2, A, 6)",
     ),
     (
         Case("RoPE", [normal(4, 6), normal(2, 6)], [((4, 6), F32)], {"interleaved": 2}),
@@ -204,6 +227,36 @@ BAD_NODES = [
         "Attention: query has 3 heads, expected a multiple of 2 (key's)",
     ),
     (
+        Case("Attention", [*QKV, None, None, np.ones((2, 8), bool)], [((2, 2, 4), F32)]),
+        "Attention: mask has shape (2, 8), expected (2, 2, 9), any of them 1, or without the first",
+    ),
+    (
+        Case("Attention", [*QKV, None, None, np.ones((2, 9), F32)], [((2, 2, 4), F32)]),
+        "Attention: mask is float32, expected bool",
+    ),
+    (
+        Case("Attention", [*QKV, *[None] * 3, normal(2, 1, 2, 9)], [((2, 2, 4), F32)]),
+        "Attention: bias has shape (2, 1, 2, 9), expected (2, 2, 9), any of them 1, or without the "
+        "first",
+    ),
+    (
+        Case("Attention", [*QKV, *[None] * 5, normal(3)], [((2, 2, 4), F32)]),
+        "Attention: sinks has shape (3,), expected (2,) (query's heads)",
+    ),
+    (
+        Case("Attention", [*QKV], [((2, 2, 4), F32)], {"window": 2}),
+        "Attention: it has a window or alibi without is_causal",
+    ),
+    (
+        Case("Attention", [*QKV], [((2, 2, 4), F32)], {"softcap": -1.0}),
+        "Attention: softcap is -1, expected a finite number above 0",
+    ),
+    (
+        Case("Attention", [QKV[0][None], *QKV[1:]], [((1, 2, 2, 4), F32)]),
+        "Attention: key has shape (9, 2, 4), expected (1, S, G, 4) with S and G > 0 (query has "
+        "shape (1, 2, 2, 4))",
+    ),
+    (
         Case("Attention", [QKV[0], QKV[1], normal(8, 2, 4)], [((2, 2, 4), F32)]),
         "Attention: value has shape (8, 2, 4), expected (9, 2, Dv) (key has shape (9, 2, 4))",
     ),
@@ -218,6 +271,44 @@ BAD_NODES = [
     (
         Case("SliceScatter", [normal(8, 2), normal(3, 3), scalar(0)], [((8, 2), F32)]),
         "SliceScatter: src has shape (3, 3), expected (3, 2) (as x but for axis 0)",
+    ),
+    (
+        Case("SelectiveScan", [*SCAN[:3], normal(8, 4), *SCAN[4:]], SCAN_OUTPUTS),
+        "SelectiveScan: b has shape (8, 4), expected (8, 3) (x has shape (8, 4) and a (4, 3))",
+    ),
+    (
+        Case("SelectiveScan", [*SCAN[:2], normal(3, 3), *SCAN[3:]], SCAN_OUTPUTS),
+        "SelectiveScan: a has shape (3, 3), expected (4, N) (x has shape (8, 4))",
+    ),
+    (
+        Case("SelectiveScan", [*SCAN[:5], normal(4, 3, dtype=BF16)], SCAN_OUTPUTS),
+        "SelectiveScan: state is bfloat16, expected float32",
+    ),
+    (
+        Case("SelectiveScan", [*SCAN, None, normal(3)], SCAN_OUTPUTS),
+        "SelectiveScan: dt_bias has shape (3,), expected (4,) (x's channels)",
+    ),
+    (
+        Case("LinearAttention", [HEADS[0], normal(5, 3, 6), *HEADS[2:]], HEADS_OUTPUTS),
+        "LinearAttention: key has shape (5, 3, 6), expected (5, 4, 6) (as query) with G heads, "
+        "G a divisor of 4",
+    ),
+    (
+        Case("LinearAttention", [*HEADS[:3], normal(2, 3, 6)], HEADS_OUTPUTS),
+        "LinearAttention: state has shape (2, 3, 6), expected (2, 6, 3) (by key and value)",
+    ),
+    (
+        Case("LinearAttention", [normal(5, 2, 0)] * 2 + [HEADS[2], normal(2, 0, 3)], HEADS_OUTPUTS),
+        "LinearAttention: query has shape (5, 2, 0), expected (T, H, K) or (B, T, H, K) with "
+        "K >= 1",
+    ),
+    (
+        Case("LinearAttention", [*HEADS, normal(5, 4)], HEADS_OUTPUTS),
+        "LinearAttention: decay has shape (5, 4), expected (5, 2) or (5, 2, 6) (as key)",
+    ),
+    (
+        Case("LinearAttention", [*HEADS, None, normal(5, 4)], HEADS_OUTPUTS),
+        "LinearAttention: beta has shape (5, 4), expected (5, 2) (key's heads)",
     ),
     (
         Case("Slice", [normal(8)], [((4,), F32)], {"starts": [5]}),

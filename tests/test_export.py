@@ -18,10 +18,11 @@ from compare import assert_same_bits
 from networks import Exported, Network, numbered, random, session, traced
 from onnx import TensorProto
 
-from onnx_iron import Graph, Handle, Precision, Value, Weight, export, state
+from onnx_iron import Graph, Handle, Precision, Session, Value, Weight, export, state
 from onnx_iron import functional as F
 from onnx_iron.dtypes import BFLOAT16, FLOAT32, INT32, Array
 from onnx_iron.export.weights import ALIGNMENT, INLINE_BYTES
+from onnx_iron.graph import Trace
 from onnx_iron.operators import DOMAIN
 from onnx_iron.operators.causal_conv1d import CausalConv1d
 
@@ -498,7 +499,7 @@ def test_a_weight_and_its_transpose_are_two(tmp_path: Path) -> None:
 
     square = random(8, 8)
     traces = {name: traced(turned, w=w) for name, w in (("w", square), ("t", square.T))}
-    with pytest.raises(ValueError, match="the versions have different weights named w"):
+    with pytest.raises(ValueError, match="have different weights named w; versions"):
         export(traces, tmp_path)
 
 
@@ -513,9 +514,64 @@ def test_versions_of_different_graphs_are_refused(tmp_path: Path) -> None:
     export({"one": one, "same": same}, tmp_path / "equal")  # another array of the same elements
     for other in (random(8, seed=1), random(4, 8), Weight.of(random(8, seed=2))):
         trace = traced(multiplied, w=other)
-        with pytest.raises(ValueError, match="the versions have different weights named w"):
+        with pytest.raises(ValueError, match="have different weights named w; versions"):
             export({"one": one, "other": trace}, tmp_path / "different")
     states = {n: traced(kept, kept=state((n, 8), FLOAT32)) for n in (2, 3)}
-    with pytest.raises(ValueError, match="the versions have different states named kept"):
+    with pytest.raises(ValueError, match="one and other have different states named kept"):
         export({"one": states[2], "other": states[3]}, tmp_path / "different")
     assert not (tmp_path / "different").exists()
+
+
+class Recurrence(Graph):
+    """``kept = x @ w.T + kept``."""
+
+    def __init__(self, seed: int) -> None:
+        self.w, self.kept = random(8, 8, seed=seed), state((1, 8), FLOAT32)
+
+    def body(self, x: Handle) -> Handle:
+        self.kept[...] = F.linear(x, self.w) + self.kept
+        return self.kept.copy()
+
+
+class TwoRecurrences(Graph):
+    """Two graphs in one, each with weights and a state of its own."""
+
+    def __init__(self) -> None:
+        self.encoder, self.decoder = Recurrence(1), Recurrence(2)
+
+    def encode(self, x: Handle) -> Handle:
+        return self.encoder.body(x)
+
+    def decode(self, x: Handle) -> Handle:
+        return self.decoder.body(x)
+
+
+def test_two_graphs_with_weights_of_one_name_are_refused_and_held_in_one_are_right(
+    tmp_path: Path,
+) -> None:
+    shape = ((1, 8), FLOAT32)
+    apart = {"encoder": Recurrence(1).trace(x=shape), "decode": Recurrence(2).trace(x=shape)}
+    message = "encoder and decode have different weights named w; .*hold different graphs in one"
+    with pytest.raises(ValueError, match=message):
+        export(apart, tmp_path)
+    both = TwoRecurrences()
+    roles = {"encoder": both.encode, "decode": both.decode}
+    export({role: both.trace(body, x=shape) for role, body in roles.items()}, tmp_path)
+    session = Session(tmp_path, provider="stock")
+    x, kept = random(1, 8), {"encoder": np.zeros((1, 8)), "decode": np.zeros((1, 8))}
+    for role in ("encoder", "decode", "decode", "encoder"):
+        weight = both.encoder.w if role == "encoder" else both.decoder.w
+        kept[role] = kept[role] + x.astype(np.float64) @ weight.T
+        np.testing.assert_allclose(session.call(role, x=x)["output"], kept[role], rtol=1e-5)
+
+
+def test_two_graphs_without_a_weight_in_common_share_no_state(tmp_path: Path) -> None:
+    def adds(name: str) -> Trace:
+        def body(self: Any, x: Handle) -> Handle:
+            self.kept[...] = x * getattr(self, name) + self.kept
+            return self.kept.copy()
+
+        return traced(body, **{name: random(4, 8), "kept": state((4, 8), FLOAT32)})
+
+    with pytest.raises(ValueError, match="encoder and decode have different states named kept"):
+        export({"encoder": adds("first"), "decode": adds("second")}, tmp_path)

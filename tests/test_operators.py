@@ -296,6 +296,21 @@ MISFITS: list[tuple[str, dict[str, Any], dict[str, tuple[int, ...]], str]] = [
     ("Attention", {}, {"query": (4, 8), "key": (4, 1, 8), "value": (4, 1, 8)}, "Attention.query"),
     ("Attention", {}, {"query": (4, 2, 8), "key": (4, 1, 4), "value": (4, 1, 8)}, "Attention.key"),
     (
+        "SelectiveScan",
+        {},
+        {
+            **{"x": (4, 2), "dt": (4, 2), "a": (2, 3), "b": (4, 2), "c": (4, 3)},
+            "state": (2, 3),
+        },
+        r"SelectiveScan.b is \(4, 2\).*so it must be \(4, 3\)",
+    ),
+    (
+        "LinearAttention",
+        {},
+        {"query": (4, 2, 8), "key": (4, 1, 8), "value": (4, 1, 5), "state": (1, 5, 8)},
+        r"LinearAttention.state is \(1, 5, 8\).*so it must be \(1, 8, 5\)",
+    ),
+    (
         "Attention",
         {},
         {"query": (4, 2, 8), "key": (4, 1, 8), "value": (3, 1, 8)},

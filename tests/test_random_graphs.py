@@ -17,6 +17,7 @@ from networks import Exported, Network
 from provider_models import iron
 
 from onnx_iron.conformance import properties
+from onnx_iron.conformance.batch_drawing import batches
 from onnx_iron.conformance.drawing import drawn_operators, graphs
 from onnx_iron.conformance.programs import Program, same_bits, source
 from onnx_iron.conformance.row_drawing import rowwise, sequences
@@ -49,6 +50,12 @@ def test_a_sequence_in_any_chunks_has_the_bits_of_single_rows(
     drawn: tuple[Program, tuple[tuple[int, ...], ...]],
 ) -> None:
     properties.chunks_do_not_matter(*drawn)
+
+
+@settings(max_examples=25, suppress_health_check=ANY)
+@given(batches())
+def test_a_batch_has_the_bits_of_its_sequences(program: Program) -> None:
+    properties.a_batch_is_its_sequences(program)
 
 
 @settings(max_examples=10, suppress_health_check=ANY)
@@ -163,6 +170,31 @@ def test_a_row_that_sees_its_padding_is_caught() -> None:
     program = Program(text, "float32", {"x0": (5, 4)}, ())
     with pytest.raises(AssertionError, match="other bits than of single rows"):
         properties.chunks_do_not_matter(program, [(4, 5)])
+
+
+def test_a_sequence_that_sees_another_is_caught() -> None:
+    text = source([], ["x0"], [], ["h = x0 + x0[0]", 'return {"h": h}'])
+    program = Program(text, "float32", {"x0": (3, 5, 4)}, ({},), batch=3)
+    with pytest.raises(AssertionError, match="sequence 1, call 0, h has other bits in a batch"):
+        properties.a_batch_is_its_sequences(program)
+
+
+def test_infinities_that_a_graph_means_leave_the_other_elements_their_bound() -> None:
+    body = ["h = F.log(x0)", "k = h + x0", 'return {"k": k}']
+    program = Program(source([], ["x0"], [], body), "float32", {"x0": (2, 3)}, ({},), "zeros")
+    expected = program.case().expected[0]["k"]
+    assert np.isneginf(expected.nearest).any()
+    assert np.isfinite(expected.nearest).any()
+    assert (expected.magnitude < 2e-6).all()
+    properties.means_what_it_says(program)
+
+
+def test_what_has_no_bound_is_excused_wherever_it_is() -> None:
+    """A norm of zeros may be a little more than zero, whose logarithm is a number."""
+    body = ["h = F.log(F.rms_norm(x0, 3))", 'return {"h": h}']
+    program = Program(source([], ["x0"], [], body), "float32", {"x0": (2, 3)}, ({},), "zeros")
+    assert np.isinf(program.case().expected[0]["h"].magnitude).all()
+    properties.means_what_it_says(program)
 
 
 def test_bits_differ_by_the_sign_of_zero_and_not_by_a_nan() -> None:

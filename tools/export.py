@@ -11,6 +11,7 @@ from onnx_iron.tools.options import (
     add_export_options,
     check_folder,
     folder,
+    positive,
     sizes,
     writing_to,
 )
@@ -46,6 +47,13 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         choices=("last", "all"),
         default="last",
         help="of the prompt's last token, or of all of them (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--batch",
+        type=positive,
+        metavar="B",
+        help="run B sequences of one length at once, ids (B, tokens), with states of their own and "
+        "one position (default: one sequence, ids (tokens,))",
     )
     parser.add_argument(
         "--dialect",
@@ -90,6 +98,7 @@ def run(arguments: argparse.Namespace) -> None:
             context=chosen.context,
             chunk=chosen.chunk,
             logits=arguments.logits,
+            batch=arguments.batch,
             dialect=arguments.dialect,
             state_dtype=arguments.state_dtype,
             progress=report,

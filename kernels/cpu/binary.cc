@@ -18,6 +18,7 @@ BinaryLoop loop_of(const BinaryFunction& function, DType dtype) {
     case DType::kInt64:
       return function.int64;
     case DType::kBool:
+    case DType::kUInt8:
       break;
   }
   return nullptr;

@@ -125,6 +125,10 @@ class Cast : public Kernel {
 std::unique_ptr<Kernel> make_cast(const Node& node) {
   check_counts(node, 1, 1);
   const Operand &x = node.inputs[0], &out = node.outputs[0];
+  const std::vector<DType> known = {DType::kFloat32, DType::kBFloat16, DType::kInt32, DType::kInt64,
+                                    DType::kBool};
+  check_dtype(node, "x", x, known);
+  check_dtype(node, "out", out, known);
   check_shape(node, "out", out, x.shape, " (as x)");
   return std::make_unique<Cast>(x.dtype, out.dtype, element_count(x.shape));
 }

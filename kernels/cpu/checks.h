@@ -71,6 +71,11 @@ inline void copy_some(void* to, const void* from, int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
+// memset, likewise.
+inline void clear_some(void* to, int64_t bytes) {
+  if (bytes > 0) std::memset(to, 0, static_cast<size_t>(bytes));
+}
+
 // A per-call value, or `otherwise` where its operand is omitted.
 inline int64_t scalar_at(const void* data, int64_t otherwise) {
   return data == nullptr ? otherwise : *static_cast<const int32_t*>(data);

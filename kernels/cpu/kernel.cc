@@ -90,14 +90,15 @@ size_t size_of(DType dtype) {
     case DType::kInt64:
       return 8;
     case DType::kBool:
+    case DType::kUInt8:
       return 1;
     case DType::kBFloat16:
       return 2;
   }
   throw std::invalid_argument(
       text("dtype ", static_cast<int32_t>(dtype),
-           " has no kernels, expected float32 (1), int32 (6), int64 (7), bool (9) or bfloat16 "
-           "(16)"));
+           " has no kernels, expected float32 (1), uint8 (2), int32 (6), int64 (7), bool (9) "
+           "or bfloat16 (16)"));
 }
 
 int64_t element_count(const Shape& shape) { return product(shape, 0, shape.size()); }
@@ -181,6 +182,8 @@ const char* text_of(DType dtype) {
       return "int64";
     case DType::kBool:
       return "bool";
+    case DType::kUInt8:
+      return "uint8";
     case DType::kBFloat16:
       return "bfloat16";
   }

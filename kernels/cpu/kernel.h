@@ -17,7 +17,14 @@
 namespace onnx_iron {
 
 // Numbered as ONNX's TensorProto.DataType.
-enum class DType : int32_t { kFloat32 = 1, kInt32 = 6, kInt64 = 7, kBool = 9, kBFloat16 = 16 };
+enum class DType : int32_t {
+  kFloat32 = 1,
+  kUInt8 = 2,  // codes of quantized weights, and nothing else
+  kInt32 = 6,
+  kInt64 = 7,
+  kBool = 9,
+  kBFloat16 = 16
+};
 
 // Bytes of one element; throws std::invalid_argument for a dtype that no kernel knows.
 size_t size_of(DType dtype);

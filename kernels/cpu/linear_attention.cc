@@ -1,6 +1,5 @@
 // LinearAttention: a state for each head that decays and takes in keys with their values.
 #include <cmath>
-#include <cstring>
 
 #include "kernels/cpu/checks.h"
 #include "kernels/cpu/kernel.h"
@@ -81,7 +80,7 @@ class LinearAttention : public Kernel {
         }
       });
       const int64_t row_bytes = shape_.heads * shape_.queries * shape_.value_width * size_;
-      std::memset(static_cast<char*>(operands.y) + rows * row_bytes, 0, (rows_ - rows) * row_bytes);
+      clear_some(static_cast<char*>(operands.y) + rows * row_bytes, (rows_ - rows) * row_bytes);
     }
   }
 
@@ -101,8 +100,8 @@ std::vector<Shape> linear_attention_shapes(const Node& node) {
   const Shape &query = node.inputs[kQuery].shape, &key = node.inputs[kKey].shape;
   const Shape& value = node.inputs[kValue].shape;
   const size_t rank = query.size();
-  require(rank == 3 || rank == 4, node, "query has shape ", text_of(query),
-          ", expected (T, H, K) or (B, T, H, K)");
+  require((rank == 3 || rank == 4) && query.back() > 0, node, "query has shape ", text_of(query),
+          ", expected (T, H, K) or (B, T, H, K) with K >= 1");
   Shape wanted = query;
   require(key.size() == rank && key[rank - 2] > 0, node, "key has shape ", text_of(key),
           ", expected heads of the rank of query, ", text_of(query));

@@ -12,20 +12,26 @@ namespace onnx_iron {
 
 // GEMM works on groups of this many rows of A, each group interleaved 8 elements at a time.
 inline constexpr int64_t kGroupRows = 3;
-// What one call of gemm computes at most: rows of A by rows of B.
+// What one call of gemm computes at most, in rows of A.
 inline constexpr int64_t kTileRows = 96;
-inline constexpr int64_t kTileColumns = 8;
 // The same with b as (K, N).
 inline constexpr int64_t kRowMajorTileRows = 96;
-inline constexpr int64_t kRowMajorTileColumns = 32;
+inline constexpr int64_t kRowMajorTileColumns = 64;
 
 // Rows of float32 scratch begin at multiples of 8 elements, so that whole vectors fit.
 inline constexpr int64_t padded(int64_t n) { return (n + 7) / 8 * 8; }
 
+// A group of rows of A as GEMM packs it: its elements, and a cache line for what a loop notes of
+// it.
+inline constexpr int64_t group_floats(int64_t k) { return kGroupRows * padded(k) + 16; }
+
 // Keys that Attention takes at a time; part of the order of its sums.
 inline constexpr int64_t kAttentionChunk = 128;
-// Query rows that share one pass over a chunk.
+// Query rows that share one pass over a chunk as it is in memory, and over a packed one.
 inline constexpr int64_t kAttentionRows = 3;
+inline constexpr int64_t kAttentionTile = 12;
+// Keys, and columns of values, that stand together in a packed chunk.
+inline constexpr int64_t kAttentionPack = 32;
 // Elements of a record of Attention: weighted sums of `width` values, the largest score, the total.
 inline constexpr int64_t attention_record(int64_t width) { return padded(width) + 8; }
 
@@ -34,6 +40,16 @@ struct ConvShape {
   int64_t taps;
   int64_t dilation;  // rows from what a tap reads to what the next does
   bool silu;
+};
+
+// What becomes of the scores of a query row with a chunk of keys.
+struct AttentionRow {
+  int64_t first, last;  // it sees none of the chunk's keys outside of these
+  const uint8_t* mask;  // a byte for each key, 0 where it is not seen; null: all are
+  const void* bias;     // what is added to each score; null: nothing
+  float offset;         // added to all
+  float slope;          // times how far a key is after the row's own, is added ...
+  float away;           // ... which for the first key is this far
 };
 
 struct ScanShape {
@@ -79,7 +95,28 @@ struct AttentionChunk {
   int64_t key_stride, value_stride;  // elements from a key (value) to the next
   int64_t key_width, value_width;    // D, Dv
   float scale;
+  float softcap;    // 0: none
+  bool float_bias;  // float32, else bfloat16
 };
+
+// A matrix (N, K) in blocks of `block` elements along K, each code less its block's zero point,
+// times its block's scale. Codes are packed, the first in the lowest bits; a row has whole blocks.
+struct Codes {
+  const uint8_t* codes;
+  const void* scales;  // T, (N, blocks)
+  const void* zeros;   // uint8, packed as the codes, or T; null: half of what the bits hold
+  bool real_zeros;     // T
+  int64_t bits;        // 4 or 8
+  int64_t block, blocks;
+};
+
+// Elements of a packed chunk's keys and values.
+inline constexpr int64_t attention_packed_keys(int64_t width) {
+  return padded(width) * kAttentionChunk;
+}
+inline constexpr int64_t attention_packed_values(int64_t width) {
+  return (width + kAttentionPack - 1) / kAttentionPack * kAttentionPack * kAttentionChunk;
+}
 
 // Loops on one dtype T. x, out and the like are T; float pointers are float32 scratch.
 struct TypedLoops {
@@ -120,25 +157,48 @@ struct TypedLoops {
                UnaryLoop epilogue);
   // Interleaves the rows of a (M, K) into groups begin..end-1.
   void (*pack)(const void* a, float* packed, int64_t m, int64_t k, int64_t begin, int64_t end);
-  // A tile of out (M, N): groups group..group_end-1 of packed rows, rows column.. of b (N, K).
+  // A tile of out (M, N): groups group..group_end-1 of packed rows, tile_columns rows column.. of b
+  // (N, K).
+  int64_t tile_columns;
   void (*gemm)(const float* packed, const void* b, void* out, int64_t m, int64_t n, int64_t k,
                int64_t group, int64_t group_end, int64_t column, UnaryLoop epilogue);
 
-  // With b as (K, N): a row of out, columns begin..end-1 ...
+  // The same with a matrix in codes; rows are packed by float32's pack. And one row of it, as T.
+  void (*gemm_codes)(const float* packed, const Codes& codes, void* out, int64_t m, int64_t n,
+                     int64_t k, int64_t group, int64_t group_end, int64_t column);
+  void (*decode)(const Codes& codes, int64_t row, int64_t k, void* out);
+
+  // With b as (K, N): a row of out by x in float32, columns begin..end-1 ...
   void (*gemv_row_major)(const float* x, const void* b, void* out, int64_t n, int64_t k,
                          int64_t begin, int64_t end, UnaryLoop epilogue);
-  // ... or a tile of it. a is (M, K) in float32.
-  void (*gemm_row_major)(const float* a, const void* b, void* out, int64_t n, int64_t k,
-                         int64_t row, int64_t row_end, int64_t column, UnaryLoop epilogue);
+  // ... or a tile of it. Groups begin..end-1 of row_major_group rows of a (M, K), each interleaved.
+  int64_t row_major_group;
+  void (*pack_rows)(const void* a, float* packed, int64_t m, int64_t k, int64_t begin, int64_t end);
+  // A panel: kRowMajorTileColumns columns of b from `column` on, one row after the other, in
+  // float32, zeros past b's end.
+  void (*pack_panel)(const void* b, void* out, int64_t n, int64_t k, int64_t column);
+  // Groups group..group_end-1 by the columns of a panel, which may be null: b is read then.
+  void (*gemm_row_major)(const float* packed, const void* b, const float* panel, void* out,
+                         int64_t m, int64_t n, int64_t k, int64_t group, int64_t group_end,
+                         int64_t column, UnaryLoop epilogue);
 
-  // For each of up to kAttentionRows query rows (padded(D) apart), over its first counts[r] keys of
-  // the chunk: a record of the values' sums weighted by exp(score - largest), then that largest
-  // score and the sum of the weights; records are attention_record(Dv) apart.
-  void (*attention)(const AttentionChunk& chunk, const float* query, const int64_t* counts,
-                    int64_t rows, float* records);
+  // For each of up to kAttentionRows query rows (padded(D) apart): a record of the values' sums
+  // weighted by exp(score - largest), then that largest score and the sum of the weights; minus
+  // infinity and 0 where the row sees nothing. Records are attention_record(Dv) apart.
+  void (*attention)(const AttentionChunk& chunk, const float* query, const AttentionRow* rows,
+                    int64_t count, float* records);
+  // The first `keys` of a chunk in float32, zeros after them: keys in the order in which scores
+  // are summed, kAttentionPack of them together, and columns of values likewise.
+  void (*attention_pack)(const AttentionChunk& chunk, int64_t keys, float* packed_keys,
+                         float* packed_values);
 };
 
 struct FloatLoops {
+  // As `attention`, of up to kAttentionTile rows over a packed chunk. That many rows can be read
+  // from query.
+  void (*attention_tile)(const AttentionChunk& chunk, const float* packed_keys,
+                         const float* packed_values, const float* query, const AttentionRow* rows,
+                         int64_t count, float* records);
   // A record of Attention takes in the one of a further chunk.
   void (*attention_fold)(float* record, const float* further, int64_t width);
   void (*divide)(float* x, float by, int64_t n);

@@ -25,8 +25,7 @@ class ColMajorProduct : public Kernel {
       : loops_(loops().of(dtype)), m_(m), n_(n), k_(k), a_(a), b_(b), epilogue_(epilogue) {}
 
   size_t scratch_bytes() const override {
-    const int64_t rows = m_ == 1 ? 1 : groups() * kGroupRows;
-    return rows * padded(k_) * sizeof(float);
+    return (m_ == 1 ? padded(k_) : groups() * group_floats(k_)) * sizeof(float);
   }
 
   void run(const Buffers& buffers, Threads& threads) const override {
@@ -48,15 +47,16 @@ class ColMajorProduct : public Kernel {
     });
     constexpr int64_t kTileGroups = kTileRows / kGroupRows;
     const int64_t blocks = (groups() + kTileGroups - 1) / kTileGroups;
-    const int64_t columns = (n_ + kTileColumns - 1) / kTileColumns;
-    const int64_t products = std::min(m_, kTileRows) * kTileColumns * k_;
+    const int64_t tile_columns = loops_.tile_columns;
+    const int64_t columns = (n_ + tile_columns - 1) / tile_columns;
+    const int64_t products = std::min(m_, kTileRows) * tile_columns * k_;
     const int64_t grain = kProductGrain / std::max<int64_t>(products, 1);
     // Tiles of one block of rows follow each other, so that its part of a stays in the cache.
     parallel_ranges(threads, blocks * columns, grain, 1, [&](int64_t begin, int64_t end) {
       for (int64_t tile = begin; tile < end; ++tile) {
         const int64_t block = tile / columns;
         loops_.gemm(packed, b, out, m_, n_, k_, groups() * block / blocks,
-                    groups() * (block + 1) / blocks, tile % columns * kTileColumns, epilogue_);
+                    groups() * (block + 1) / blocks, tile % columns * tile_columns, epilogue_);
       }
     });
   }
@@ -92,24 +92,27 @@ class RowMajorProduct : public Kernel {
   }
 
   size_t scratch_bytes() const override {
-    return dtype_ == DType::kFloat32 ? 0 : a_count_ * sizeof(float);
+    return m_ == 1 && dtype_ == DType::kFloat32 ? 0 : a_count_ * sizeof(float);
   }
 
   size_t table_bytes() const override { return pairs_.capacity() * sizeof pairs_[0]; }
 
   void run(const Buffers& buffers, Threads& threads) const override {
-    const float* a = static_cast<const float*>(buffers.inputs[0]);
-    if (dtype_ != DType::kFloat32) {
-      float* wide = static_cast<float*>(buffers.scratch);
-      const char* from = static_cast<const char*>(buffers.inputs[0]);
-      const int64_t size = size_of(dtype_);
-      parallel_ranges(threads, a_count_, kLightGrain, 64, [&](int64_t begin, int64_t end) {
-        loops_.widen(from + begin * size, wide + begin, end - begin);
-      });
-      a = wide;
-    }
-    if (m_ == 1) return run_rows(a, buffers, threads);
-    const int64_t blocks = (m_ + kRowMajorTileRows - 1) / kRowMajorTileRows;
+    if (m_ == 1) return run_rows(buffers, threads);
+    float* packed = static_cast<float*>(buffers.scratch);
+    const char* from = static_cast<const char*>(buffers.inputs[0]);
+    const int64_t size = size_of(dtype_);
+    const int64_t groups = (m_ + loops_.row_major_group - 1) / loops_.row_major_group;
+    const int64_t matrices = a_count_ / std::max<int64_t>(m_ * k_, 1);
+    const int64_t group_grain = kLightGrain / std::max<int64_t>(loops_.row_major_group * k_, 1);
+    parallel_ranges(threads, matrices * groups, group_grain, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t at = i / groups * m_ * k_;
+        loops_.pack_rows(from + at * size, packed + at, m_, k_, i % groups, i % groups + 1);
+      }
+    });
+    const int64_t tile_groups = kRowMajorTileRows / loops_.row_major_group;
+    const int64_t blocks = (groups + tile_groups - 1) / tile_groups;
     const int64_t columns = (n_ + kRowMajorTileColumns - 1) / kRowMajorTileColumns;
     const int64_t tiles = blocks * columns;
     const int64_t products = std::min(m_, kRowMajorTileRows) * kRowMajorTileColumns * k_;
@@ -117,10 +120,11 @@ class RowMajorProduct : public Kernel {
     parallel_ranges(threads, static_cast<int64_t>(pairs_.size()) * tiles, grain, 1,
                     [&](int64_t begin, int64_t end) {
                       for (int64_t i = begin; i < end; ++i) {
-                        const Operands at = operands(a, buffers, i / tiles);
+                        const Operands at = operands(packed, buffers, i / tiles);
                         const int64_t block = i % tiles / columns;
-                        loops_.gemm_row_major(at.a, at.b, at.out, n_, k_, m_ * block / blocks,
-                                              m_ * (block + 1) / blocks,
+                        loops_.gemm_row_major(at.a, at.b, nullptr, at.out, m_, n_, k_,
+                                              groups * block / blocks,
+                                              groups * (block + 1) / blocks,
                                               i % columns * kRowMajorTileColumns, epilogue_);
                       }
                     });
@@ -141,7 +145,13 @@ class RowMajorProduct : public Kernel {
   }
 
   // Single rows: b is read once, in long pieces of its rows.
-  void run_rows(const float* a, const Buffers& buffers, Threads& threads) const {
+  void run_rows(const Buffers& buffers, Threads& threads) const {
+    const float* a = static_cast<const float*>(buffers.inputs[0]);
+    if (dtype_ != DType::kFloat32) {
+      float* wide = static_cast<float*>(buffers.scratch);
+      loops_.widen(buffers.inputs[0], wide, a_count_);
+      a = wide;
+    }
     constexpr int64_t kPiece = 64;
     const int64_t pieces = (n_ + kPiece - 1) / kPiece;
     const int64_t grain = kStreamGrain / (kPiece * std::max<int64_t>(k_, 1));

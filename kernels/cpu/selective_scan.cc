@@ -1,6 +1,4 @@
 // SelectiveScan: a state for each channel that decays and takes in rows by their own steps.
-#include <cstring>
-
 #include "kernels/cpu/checks.h"
 #include "kernels/cpu/kernel.h"
 #include "kernels/cpu/loops.h"
@@ -53,7 +51,7 @@ class SelectiveScan : public Kernel {
       parallel_ranges(threads, shape_.channels, grain, 8, [&](int64_t begin, int64_t end) {
         loops_.selective_scan(shape_, operands, rows, begin, end);
       });
-      std::memset(static_cast<char*>(operands.y) + rows * row_bytes, 0, (rows_ - rows) * row_bytes);
+      clear_some(static_cast<char*>(operands.y) + rows * row_bytes, (rows_ - rows) * row_bytes);
     }
   }
 

@@ -16,7 +16,7 @@ from onnx_iron.kernels.designs.design import (
     Term,
     Transfer,
 )
-from onnx_iron.kernels.designs.request import Request, first_that_fits
+from onnx_iron.kernels.designs.request import RefusedError, Request, first_that_fits
 from onnx_iron.kernels.designs.target import CORES
 from onnx_iron.kernels.designs.tiling import Split
 
@@ -29,6 +29,7 @@ def design(request: Request) -> Design:
     """A tile of the cache has the keys of its entries, then their values. The whole cache moves,
     seen or not; the kernel passes over what no row sees.
     """
+    _refuse_what_the_kernel_has_not(request)
     request.whole_vectors("head_dim", request.shape("query")[2])
     request.whole_vectors("value_dim", request.shape("value")[2])
     length, entries = request.shape("query")[0], request.shape("key")[0]
@@ -46,6 +47,15 @@ def design(request: Request) -> Design:
             most_rows //= 2
 
     return first_that_fits(designs())
+
+
+def _refuse_what_the_kernel_has_not(request: Request) -> None:
+    given = [name for name in ("mask", "bias", "alibi", "sinks") if request.has(name)]
+    given += [name for name in ("softcap", "window") if name in request.op.attributes()]
+    if len(request.shape("query")) != 3:
+        given.append("a batch")
+    if given:
+        raise RefusedError(f"it has {' and '.join(given)}, which the kernel has not")
 
 
 def _by_heads(request: Request, queries: Split, cache: Split) -> Design:

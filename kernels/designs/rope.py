@@ -22,6 +22,8 @@ def design(request: Request) -> Design:
     """Loops: over rows of angles, then over blocks of the rows that share one. The columns split
     whichever has enough.
     """
+    if len(request.shape("x")) > 2:
+        raise RefusedError(f"x is {request.shape('x')}; the design turns the rows of one sequence")
     target, (total, width) = request.target, request.shape("x")
     if width % (2 * _FREQUENCIES):
         raise RefusedError(f"head_dim {width} is no multiple of {2 * _FREQUENCIES}")

@@ -19,7 +19,7 @@ from onnx_iron.conformance.implementations.base import (
 )
 from onnx_iron.kernels import cpu_path
 
-PATHS = ("portable", "avx2", "avx512")
+PATHS = ("portable", "avx2", "avx512", "avx512bf16")
 _SERVE = "from onnx_iron.conformance.cpu_paths import serve; serve()"
 
 

@@ -38,10 +38,19 @@ def bounded_results(trace: Trace, calls: Sequence[Call]) -> tuple[Results, ...]:
 
 
 def _change(nearest: Array, moved: Sequence[Expected]) -> Array:
+    wide = nearest.astype(np.float64)
+    most = max(_apart(wide, m.nearest.astype(np.float64)) for m in moved)
+    return np.full(nearest.shape, most)
+
+
+def _apart(one: Array, other: Array) -> float:
+    """The largest distance; equal infinities and two NaN are none, an infinity and a number one
+    without bound.
+    """
+    differs = (one != other) & ~(np.isnan(one) & np.isnan(other))
     with np.errstate(all="ignore"):
-        wide = nearest.astype(np.float64)
-        apart = [np.abs(m.nearest.astype(np.float64) - wide).max(initial=0) for m in moved]
-    return np.full(nearest.shape, max(apart))
+        apart = np.abs(one[differs] - other[differs])
+    return float(np.nan_to_num(apart, nan=np.inf, posinf=np.inf).max(initial=0))
 
 
 class _Moved:
@@ -69,4 +78,5 @@ class _Moved:
         allowed = getattr(op.tolerance, result.dtype.name) * spacing(result) + part * magnitude
         signs = self._random.choice((-1.0, 1.0), result.shape)
         with np.errstate(all="ignore"):
-            return rounded(result.astype(np.float64) + signs * allowed, result.dtype)
+            moved = rounded(result.astype(np.float64) + signs * allowed, result.dtype)
+        return np.where(np.isfinite(result), moved, result)

@@ -65,6 +65,7 @@ class Block(Graph):
         return state(shape, self._dtype)
 
 
+SEQUENCES = 3
 PREFILL = ({"rows": 6}, {"rows": 1}, {"rows": 0}, {"rows": 4})
 
 
@@ -81,11 +82,43 @@ class ShortConvolution(Block):
         self.conv = F.conv_state(3, WIDTH, CHUNK, self._dtype)
 
     def body(self, x: Any, *, rows: Any) -> Any:
-        x = x[:rows] if x.shape[0] > 1 else x
+        x = x[..., :rows, :] if x.shape[-2] > 1 else x
         h = F.rms_norm(x, WIDTH, self.norm)
         before, after, signal = (F.linear(h, w, precision=HIGHEST) for w in self.into)
         h = after * F.causal_conv1d(before * signal, self.taps, self.conv)
         return x + F.linear(h, self.out, precision=HIGHEST)
+
+
+@graph("short convolutions of a batch, prefill", PREFILL, x=(SEQUENCES, CHUNK, WIDTH))
+@graph("short convolutions of a batch, decode", ({"rows": 1},) * 3, x=(SEQUENCES, 1, WIDTH))
+class ShortConvolutions(ShortConvolution):
+    """The same of several sequences, each with rows of its own in the state."""
+
+    def build(self) -> None:
+        super().build()
+        self.conv = F.conv_state(3, WIDTH, CHUNK, self._dtype, batch=SEQUENCES)
+
+
+@graph(
+    "caches of a batch, written at one place",
+    ({"position": 0, "rows": 6}, {"position": 6, "rows": 2}, {"position": 8, "rows": 6}),
+    x=(SEQUENCES, CHUNK, WIDTH),
+    angles=(CHUNK, WIDTH // HEADS),
+)
+class Caches(Block):
+    """Rows of several sequences turned by the angles that they share, and kept."""
+
+    def build(self) -> None:
+        self.turned = self.state(SEQUENCES, CACHE, HEADS, WIDTH // HEADS)
+        self.own = self.state(SEQUENCES, CACHE, HEADS, WIDTH // HEADS)
+
+    def body(self, x: Any, angles: Any, *, position: Any, rows: Any) -> Any:
+        x, here = x[:, :rows], slice(position, position + x.shape[1])
+        split = x.reshape(*x.shape[:2], HEADS, WIDTH // HEADS)
+        self.turned[:, here] = F.rope(split, angles)
+        each = F.stack([angles, angles * 0.5, angles * 2], 0)
+        self.own[:, here] = F.rope(split, each, interleaved=True)
+        return x + self.turned[:, position].reshape(SEQUENCES, 1, WIDTH)
 
 
 @graph(
@@ -112,29 +145,54 @@ class DecoderLayer(Block):
         self.keys, self.values = (self.state(CACHE, 1, WIDTH // HEADS) for _ in range(2))
 
     def body(self, x: Any, angles: Any, *, position: Any, rows: Any) -> Any:
-        length, width = x.shape[0], WIDTH // HEADS
+        length, width = x.shape[-2], WIDTH // HEADS
         if length > 1:
-            x, angles = x[:rows], angles[:rows]
+            x, angles = x[..., :rows, :], angles[:rows]
         h = F.rms_norm(x, WIDTH, self.norms[0])
-        q, k, v = (F.linear(h, w, precision=HIGHEST) for w in (self.q, self.k, self.v))
-        q = F.rope(q.reshape(length * HEADS, width), angles)
-        self.keys[position : position + length] = F.rope(k, angles).reshape(length, 1, width)
-        self.values[position : position + length] = v.reshape(length, 1, width)
+        q, k, v = (
+            F.linear(h, w, precision=HIGHEST).reshape(*x.shape[:-1], -1, width)
+            for w in (self.q, self.k, self.v)
+        )
+        here = (..., slice(position, position + length), slice(None), slice(None))
+        self.keys[here] = F.rope(k, angles)
+        self.values[here] = v
         y = F.scaled_dot_product_attention(
-            q.reshape(length, HEADS, width),
+            F.rope(q, angles),
             self.keys,
             self.values,
             position=position,
             is_causal=True,
             enable_gqa=True,
         )
-        x = x + F.linear(y.reshape(length, WIDTH), self.o, precision=HIGHEST)
+        x = x + F.linear(y.reshape(x.shape), self.o, precision=HIGHEST)
         h = F.rms_norm(x, WIDTH, self.norms[1])
         gate, up = (F.linear(h, w, precision=HIGHEST) for w in (self.gate, self.up))
         return x + F.linear(F.silu(gate) * up, self.down, precision=HIGHEST)
 
 
+@graph(
+    "decoder layers of a batch, prefill",
+    ({"position": 0, "rows": 6}, {"position": 6, "rows": 3}, {"position": 9, "rows": 6}),
+    x=(SEQUENCES, CHUNK, WIDTH),
+    angles=(CHUNK, WIDTH // HEADS),
+)
+@graph(
+    "decoder layers of a batch, decode",
+    tuple({"position": i, "rows": 1} for i in range(3)),
+    x=(SEQUENCES, 1, WIDTH),
+    angles=(1, WIDTH // HEADS),
+)
+class DecoderLayers(DecoderLayer):
+    """The same of several sequences at one position, each with a cache of its own."""
+
+    def build(self) -> None:
+        super().build()
+        cache = SEQUENCES, CACHE, 1, WIDTH // HEADS
+        self.keys, self.values = (self.state(*cache) for _ in range(2))
+
+
 @graph("encoder layer", ({}, {}), x=(5, WIDTH))
+@graph("encoder layers of a batch", ({}, {}), x=(SEQUENCES, 5, WIDTH))
 class EncoderLayer(Block):
     """A layer of BERT: attention of all rows to all, GELU, layer norms with biases."""
 
@@ -145,7 +203,7 @@ class EncoderLayer(Block):
         self.up_bias = self.weight(64)
 
     def body(self, x: Any) -> Any:
-        split = x.shape[0], HEADS, WIDTH // HEADS
+        split = *x.shape[:-1], HEADS, WIDTH // HEADS
         q, k, v = (
             F.linear(x, w, b, precision=HIGHEST).reshape(split)
             for w, b in zip(self.qkvo[:3], self.biases[:3], strict=True)

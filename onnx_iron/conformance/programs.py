@@ -36,11 +36,13 @@ class Program:
     """A graph in Python, and calls of it.
 
     Attributes:
-        source: the class ``Drawn``, with ``DTYPE`` for its tensors' dtype; after :data:`IMPORTS`.
+        source: the class ``Drawn``, with ``DTYPE`` for its tensors' dtype and ``BATCH`` for the
+            number of its sequences; after :data:`IMPORTS`.
         dtype: that dtype's name.
         inputs: shapes by name.
         calls: the per-call values of each call.
         kind: what its inputs are like, one of ``values.FILLS``.
+        batch: the number of sequences, the inputs' first axis, where it is made for several.
     """
 
     source: str
@@ -48,6 +50,7 @@ class Program:
     inputs: Mapping[str, Shape]
     calls: tuple[Mapping[str, int], ...]
     kind: str = "normal"
+    batch: int = 1
 
     def script(self, check: str, *arguments: object) -> str:
         """A script that ends with an error as long as a property of this program does not hold.
@@ -63,7 +66,7 @@ class Program:
             "from onnx_iron.conformance import properties\n"
             "from onnx_iron.conformance.programs import Program\n"
             "from onnx_iron.dtypes import as_dtype\n\n"
-            f"DTYPE = as_dtype({self.dtype!r})\n\n\n"
+            f"DTYPE, BATCH = as_dtype({self.dtype!r}), {self.batch}\n\n\n"
             f"{self.source}\n\n"
             "program = Program(\n"
             "    source=inspect.getsource(Drawn),\n"
@@ -71,6 +74,7 @@ class Program:
             f"    inputs={dict(self.inputs)!r},\n"
             f"    calls={tuple(map(dict, self.calls))!r},\n"
             f"    kind={self.kind!r},\n"
+            f"    batch={self.batch},\n"
             ")\n"
             f"properties.{check}({given})\n"
             'print("it holds")\n'
@@ -81,9 +85,14 @@ class Program:
         inputs = {name: (rows, *shape[1:]) for name, shape in self.inputs.items()}
         return dataclasses.replace(self, inputs=inputs, calls=tuple(calls))
 
+    def of_one(self) -> Program:
+        """The same body for one sequence, a batch of one."""
+        inputs = {name: (1, *shape[1:]) for name, shape in self.inputs.items()}
+        return dataclasses.replace(self, inputs=inputs, batch=1)
+
     def graph(self) -> Graph:
         """A new graph of the class."""
-        names: dict[str, Any] = {"DTYPE": as_dtype(self.dtype)}
+        names: dict[str, Any] = {"DTYPE": as_dtype(self.dtype), "BATCH": self.batch}
         exec(f"{IMPORTS}\n{self.source}", names)
         made: Graph = names["Drawn"]()
         return made

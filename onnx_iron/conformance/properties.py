@@ -11,6 +11,7 @@ from onnx_iron.conformance.case import Case
 from onnx_iron.conformance.implementations import implementations
 from onnx_iron.conformance.implementations.base import Implementation, Inapplicable, Results
 from onnx_iron.conformance.implementations.exported import exported
+from onnx_iron.conformance.implementations.numpy_reference import NumpyReference
 from onnx_iron.conformance.implementations.sessions import iron
 from onnx_iron.conformance.programs import Program, same_bits
 from onnx_iron.conformance.runner import Status, judge
@@ -70,6 +71,39 @@ def chunks_do_not_matter(program: Program, cuts: Sequence[Sequence[int]]) -> Non
             assert same_bits(array, wanted[name]), (
                 f"{name} of calls of {cut} rows has other bits than of single rows:\n{array}\n"
                 f"{wanted[name]}"
+            )
+
+
+def a_batch_is_its_sequences(program: Program) -> None:
+    """A batch of sequences gives each the outputs and the states that it has by itself, on the
+    reference and on the provider.
+
+    Args:
+        program: its inputs, outputs and states have the sequences first, ``BATCH`` of them.
+    """
+    calls = [program.arrays(number) for number in range(len(program.calls))]
+    runners: list[Implementation] = [NumpyReference(), *iron(cpu_path())[:2]]
+    try:
+        together = program.case()
+        for runner in runners:
+            with contextlib.suppress(Inapplicable):
+                results = runner.run(together)
+                for number in range(program.batch):
+                    own = [{n: a[number : number + 1] for n, a in c.items()} for c in calls]
+                    wanted = runner.run(program.of_one().case(own))
+                    _is_sequence(f"{runner.name}: sequence {number}", number, results, wanted)
+    finally:
+        exported.cache_clear()
+
+
+def _is_sequence(where: str, number: int, results: Results, wanted: Results) -> None:
+    for call, (one, other) in enumerate(zip(results, wanted, strict=True)):
+        assert one.keys() == other.keys(), f"{where}: {sorted(one)}, by itself {sorted(other)}"
+        for name in one:
+            found = one[name][number : number + 1]
+            assert same_bits(found, other[name]), (
+                f"{where}, call {call}, {name} has other bits in a batch than by itself:\n{found}\n"
+                f"{other[name]}"
             )
 
 

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from onnx_iron.conformance import properties
+from onnx_iron.conformance.batch_drawing import batches
 from onnx_iron.conformance.drawing import graphs
 from onnx_iron.conformance.programs import Program
 from onnx_iron.conformance.row_drawing import sequences
@@ -21,13 +22,14 @@ PROPERTIES: dict[str, st.SearchStrategy[tuple[Any, ...]]] = {
     properties.means_what_it_says.__name__: st.tuples(graphs()),
     properties.in_place_is_copied.__name__: st.tuples(graphs()),
     properties.chunks_do_not_matter.__name__: sequences(),
+    properties.a_batch_is_its_sequences.__name__: st.tuples(batches()),
 }
 
 
 def run_random(
     count: int, first_seed: int, folder: Path, progress: Callable[[str], None]
 ) -> list[Path]:
-    """Draw graphs and check them; each property has a third of them.
+    """Draw graphs and check them; each property has its share.
 
     Args:
         count: how many graphs.

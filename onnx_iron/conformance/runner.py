@@ -171,11 +171,12 @@ def _values(given: Array, wanted: Expected, tolerance: Tolerance, found: Compari
     excused = tolerance.of_magnitude * wanted.magnitude
     # Parts that are infinite in float32 make a sum infinite, or NaN, as their order has it.
     apart = np.where((wanted.magnitude > _LARGEST) & ~_finite(given), 0.0, apart)
-    ulps = np.maximum(np.ceil((apart - excused) / ulp), 0)
+    with np.errstate(invalid="ignore"):  # what has no bound is excused wherever it is
+        ulps = np.where(apart > excused, np.ceil((apart - excused) / ulp), 0)
     allowed = getattr(tolerance, given.dtype.name, 0) * ulp + excused
-    bad = apart > allowed
+    bad, judged = apart > allowed, (apart > 0) & np.isfinite(allowed)
     with np.errstate(divide="ignore"):
-        shares = np.divide(apart, allowed, out=np.zeros_like(apart), where=apart > 0)
+        shares = np.divide(apart, allowed, out=np.zeros_like(apart), where=judged)
     found.histogram = found.histogram + np.bincount(
         np.searchsorted(BINS, ulps.reshape(-1)), minlength=len(BINS) + 1
     )

@@ -37,6 +37,7 @@ class Sketch:
         inputs: shapes by name.
         states: constructors by name, such as ``state((2, 3), DTYPE)``.
         values: for each per-call value the greatest that a call may give; the least is 0.
+        batch: what ``BATCH`` is in expressions, the number of sequences.
         tensors: expressions of handles and states that later statements may read, oldest first.
     """
 
@@ -44,12 +45,14 @@ class Sketch:
     inputs: Mapping[str, Shape]
     states: Mapping[str, str]
     values: Mapping[str, int]
+    batch: int = 1
     tensors: list[str] = field(default_factory=list)
     _body: list[str] = field(default_factory=list)
     _parts: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._names: dict[str, Any] = {"DTYPE": as_dtype(self.dtype), "self": _Parts()}
+        self._names["BATCH"] = self.batch
         exec(IMPORTS, self._names)
         for name, constructor in self.states.items():
             self.part(name, constructor)
@@ -145,7 +148,7 @@ class Sketch:
         values = [name for name in self.values if name in used]
         given = tuple({name: call[name] for name in values} for call in calls)
         text = source(parts, list(self.inputs), values, body)
-        return Program(text, self.dtype, dict(self.inputs), given, kind)
+        return Program(text, self.dtype, dict(self.inputs), given, kind, self.batch)
 
     def _computes(self, trace: Trace) -> bool:
         """Whether calls with normal numbers, and the least and greatest values, leave them in the

@@ -16,9 +16,9 @@ from onnx_iron.export.folder import put_in_place, staged
 from onnx_iron.export.identity import check_others, identify, identify_export, orphaned
 from onnx_iron.export.model import Options, build_model
 from onnx_iron.export.schemas import register_schemas
+from onnx_iron.export.shared import shared_weights
 from onnx_iron.export.weights import Progress
 from onnx_iron.graph.graph import Graph
-from onnx_iron.graph.parts import Weight
 from onnx_iron.graph.trace import Trace
 
 # onnx's checker and shape inference know the domain from here on.
@@ -99,7 +99,7 @@ def export(
             raise TypeError(_no_trace(f"the version {name.removesuffix('.onnx')}", trace))
     if data in models:
         raise ValueError(f"export(): a model can't be named {data}: its weights are")
-    shared = _shared_weights(models)
+    shared = shared_weights(models)
     placed = external.place(shared, data)
     # All that can be refused is refused before a file is written.
     built = {
@@ -167,21 +167,6 @@ def _texts(metadata: Mapping[str, str] | None) -> dict[str, str]:
                     f"export(): metadata {key!r} is {text!r}; it must be text that UTF-8 can write"
                 ) from None
     return dict(metadata or {})
-
-
-def _shared_weights(models: Mapping[str, Trace]) -> dict[str, Weight]:
-    """The weights of all versions in the order of their first use."""
-    weights: dict[str, Weight] = {}
-    states: dict[str, tuple[Any, ...]] = {}
-    for trace in models.values():
-        for name, weight in trace.weights.items():
-            if not external.same(weights.setdefault(name, weight), weight):
-                raise ValueError(f"export(): the versions have different weights named {name}")
-        for name, state in trace.states.items():
-            spec = (state.shape, state.dtype)
-            if states.setdefault(name, spec) != spec:
-                raise ValueError(f"export(): the versions have different states named {name}")
-    return weights
 
 
 def _float_or_none(dtype: Any) -> np.dtype[Any] | None:

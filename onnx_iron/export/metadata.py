@@ -6,7 +6,8 @@ Three entries, each JSON. An expression over per-call values is ``[constant, ter
 
 - ``onnx_iron.values``: by value, the axes of inputs that are exactly so long in a call.
 - ``onnx_iron.bounds``: by input or output, ``[axis, expression]`` for each axis of which only so
-  many entries are valid; an output that is not there has no padding.
+  many entries are valid, 1 where the axis of the rows has one; an output that is not there has no
+  padding.
 - ``onnx_iron.limits``: the ranges that the model's operators allow, each once.
 """
 
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnx_iron.graph.handle import Handle, Role
+from onnx_iron.graph.leading import bounds_of
 from onnx_iron.graph.region import Region
 from onnx_iron.graph.trace import Step, Trace
 from onnx_iron.graph.value import MOST_QUOTIENTS, Extremum, FloorDiv, Symbol, Value
@@ -83,20 +85,9 @@ def used_values(trace: Trace) -> list[str]:
     return [name for name in trace.value_names if name in used]
 
 
-def _input_bounds(trace: Trace) -> Iterator[tuple[str, int, Value]]:
-    """Each input's bounded axes, as the steps read it."""
-    for step in trace.steps:
-        for handle in step.tensors():
-            base = handle.base
-            if base.role is Role.INPUT:
-                for part in handle.lineage():
-                    if part.shape == base.shape and part.whole:
-                        yield from ((base.name, axis, rows) for axis, rows in part.valid.items())
-
-
 def _values(trace: Trace) -> dict[str, Any]:
     described: dict[str, Any] = {name: {"bounds": []} for name in used_values(trace)}
-    for name, axis, rows in _input_bounds(trace):
+    for name, axis, rows in trace.input_bounds():
         bound = {"input": name, "axis": axis}
         value = next(iter(rows.names()), "")
         if rows == Value.named(value) and bound not in described[value]["bounds"]:
@@ -106,7 +97,9 @@ def _values(trace: Trace) -> dict[str, Any]:
 
 def _bounds(trace: Trace) -> dict[str, Any]:
     found: dict[str, dict[int, Value]] = {}
-    for name, axis, rows in _input_bounds(trace):
+    for name, single in trace.single.items():
+        found[name] = {axis: Value({}, 1) for axis in single}
+    for name, axis, rows in trace.input_bounds():
         known = found.setdefault(name, {}).setdefault(axis, rows)
         # Where an input is bounded in two ways, the value itself is the one that cuts it.
         if known != rows and rows == Value.named(next(iter(rows.names()), "")):
@@ -136,8 +129,8 @@ def call_limits(trace: Trace) -> list[CallLimit]:
 
 def _limits_of(step: Step) -> Iterator[CallLimit]:
     for handle in (*step.tensors(), *step.outputs):
-        for axis, rows in handle.valid.items():
-            size = handle.shape[axis]
+        for part, axis, rows in bounds_of(handle):
+            size = part.shape[axis]
             yield CallLimit(rows, None, 0, Value({}, size), _named(handle), size)
     for handle in step.tensors():
         yield from _places(handle, {})

@@ -17,7 +17,7 @@ def by_position(trace: Trace) -> set[str]:
     other = set()
     for step in trace.steps:
         for handle in step.outputs:
-            if handle.base.role is Role.STATE and not _written_from_position(handle):
+            if handle.base.role is Role.STATE and not _written_from_position(handle.base, handle):
                 other.add(handle.base.name)
         for place, operand in enumerate(step.inputs):
             if (
@@ -29,12 +29,20 @@ def by_position(trace: Trace) -> set[str]:
     return {name for name, state in trace.states.items() if not state.scratch} - other
 
 
-def _written_from_position(handle: Handle) -> bool:
+def _entries_axis(shape: tuple[int, ...]) -> int:
+    """Where a cache has its entries: in front, or behind the sequences of a batch."""
+    return 1 if len(shape) == 4 else 0
+
+
+def _written_from_position(state: Handle, handle: Handle) -> bool:
     first = next((part.index for part in handle.lineage() if part.index), None)
     regions = first.regions if first else ()
-    if not regions or regions[0].axis != 0:
+    axis = _entries_axis(state.shape)
+    if not regions or regions[0].axis != axis:
         return False
-    return _is_position(regions[0].start)
+    # As the state has its axes up to there, in a view or not.
+    before = regions[0].view_shape[: axis + 1] == state.shape[: axis + 1]
+    return before and _is_position(regions[0].start)
 
 
 def _is_position(start: object) -> bool:
@@ -49,6 +57,7 @@ def _seen_up_to_position(step: Step, place: int, operand: Handle) -> bool:
         and step.op.is_causal
         and names[place] in ("key", "value")
         and operand.whole
+        and operand.shape == operand.base.shape
         and not operand.valid
         and _is_position(step.inputs[names.index("position")])
     )

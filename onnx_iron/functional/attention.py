@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import numpy as np
-
-from onnx_iron.dtypes import BOOL, Spec
-from onnx_iron.functional.activations import softcap as softcap_of
-from onnx_iron.functional.elementwise import exp, maximum, tensor, to, where
-from onnx_iron.functional.linear import linear
+from onnx_iron.dtypes import BOOL
 from onnx_iron.functional.operand import handle_of, tensor_of
-from onnx_iron.functional.reductions import amax
-from onnx_iron.functional.reductions import sum as sum_of
-from onnx_iron.functional.shaping import stack
-from onnx_iron.graph.context import current_trace
 from onnx_iron.graph.handle import Handle
 from onnx_iron.graph.value import Value
 from onnx_iron.operators.attention import Attention
+
+_NAME = "scaled_dot_product_attention()"
 
 
 def scaled_dot_product_attention(
@@ -40,31 +32,35 @@ def scaled_dot_product_attention(
     """Attention as torch's, rows first as a cache stores them, over a cache of static length.
 
     Scores are scaled, then capped, then ``alibi`` and an additive mask are added, then what a row
-    does not see is left out; a row that sees nothing gives zeros.
+    does not see is left out, whatever it holds; a row that sees nothing gives zeros. It is one
+    step, in float32 with one rounding.
 
     Args:
-        query: (rows, heads, head_dim); its rows may be bounded.
-        key: (entries, kv_heads, head_dim); where bounded (``keys[:n]``) the rest is not seen.
-        value: (entries, kv_heads, value_dim).
+        query: (rows, heads, head_dim), or several sequences' with a batch before them; its rows may
+            be bounded.
+        key: (entries, kv_heads, head_dim), with the same batch; where its entries are bounded
+            (``keys[:n]``) the rest is not seen.
+        value: (entries, kv_heads, value_dim), likewise.
         position: the entry that the first query row stands at; row t sees the entries up to
             position + t. Needs ``is_causal``.
         is_causal: no row sees an entry after its own.
         scale: 1 / sqrt(head_dim) by default.
         enable_gqa: heads may be a multiple of kv_heads, each key head serving so many in a row.
-        attn_mask: bool (True where a row sees an entry) or float (added to the scores), (rows,
-            entries) or (heads, rows, entries), any of them 1.
+        attn_mask: bool (True where a row sees an entry) or float (added to the scores; minus
+            infinity hides an entry), (rows, entries), (heads, rows, entries) or (batch, heads,
+            rows, entries), any of them 1.
         softcap: ``softcap * tanh(scores / softcap)``, as Gemma 2's.
         window: a causal row sees this many entries at the most, its own the last.
         alibi: a slope for each head, (heads,): times how far the entry is before the row. Press et
             al., arXiv 2108.12409. Needs ``is_causal``.
         sinks: a score for each head, (heads,), that takes part in the softmax and has no value, as
             gpt-oss'.
-        layout: "rows_first", or "heads_first" for torch's order, (heads, rows, head_dim), of the
-            operands and of the result. It must be given where the two can't be told apart, as many
-            rows as heads in query and key; otherwise rows come first.
+        layout: "rows_first", or "heads_first" for torch's order, (heads, rows, head_dim) after a
+            batch, of the operands and of the result. It must be given where the two can't be told
+            apart, as many rows as heads in query and key; otherwise rows come first.
 
     Returns:
-        (rows, heads, value_dim), or as ``layout`` says.
+        (rows, heads, value_dim) after the batch, or as ``layout`` says.
 
     Raises:
         ValueError: shapes that do not fit, or can't be told from another layout; a position, a
@@ -76,141 +72,82 @@ def scaled_dot_product_attention(
         (4, 2, 4)
     """
     query, key, value = (
-        tensor_of("scaled_dot_product_attention", name, x)
+        tensor_of(_NAME[:-2], name, x)
         for name, x in (("query", query), ("key", key), ("value", value))
     )
     if layout not in (None, "rows_first", "heads_first"):
+        raise ValueError(f"{_NAME}: layout is {layout!r}; expected 'rows_first' or 'heads_first'")
+    turned = layout == "heads_first"
+    if turned:
+        query, key, value = (_turned(handle_of(_NAME[:-2], "x", x)) for x in (query, key, value))
+    _check_layout(query, key, layout)
+    if not is_causal and (window is not None or alibi is not None):
         raise ValueError(
-            f"scaled_dot_product_attention(): layout is {layout!r}; expected 'rows_first' or "
-            "'heads_first'"
+            f"{_NAME}: window and alibi count from a row's own entry; pass is_causal=True with them"
         )
-    options: dict[str, Any] = {"position": position, "is_causal": is_causal, "scale": scale}
-    options |= {"enable_gqa": enable_gqa, "attn_mask": attn_mask, "softcap": softcap}
-    options |= {"window": window, "alibi": alibi, "sinks": sinks}
-    if layout == "heads_first":
-        turned = (handle_of("scaled_dot_product_attention", "x", x) for x in (query, key, value))
-        y = scaled_dot_product_attention(
-            *(x.permute(1, 0, 2) for x in turned), layout="rows_first", **options
-        )
-        return y.permute(1, 0, 2)
-    alike = [len(x.shape) == 3 and x.shape[0] == x.shape[1] > 1 for x in (query, key)]
-    if layout is None and all(alike):
+    if not is_causal and position is not None:
         raise ValueError(
-            f"scaled_dot_product_attention(): query is {tuple(query.shape)} and key "
-            f"{tuple(key.shape)}, and rows can't be told from heads; pass layout='rows_first' "
-            "(rows, heads, head_dim) or layout='heads_first', torch's order"
+            f"{_NAME}: position says where causal rows stand; pass is_causal=True with it"
         )
-    if (window is not None or alibi is not None) and not is_causal:
+    if not enable_gqa and _rows(query) == _rows(key) and query.shape[-2] != key.shape[-2]:
         raise ValueError(
-            "scaled_dot_product_attention(): window and alibi count from a row's own entry; pass "
-            "is_causal=True with them"
+            f"{_NAME}: {query.shape[-2]} query heads, {key.shape[-2]} key heads; pass "
+            "enable_gqa=True where each key head serves several"
         )
-    if position is not None and not is_causal:
-        raise ValueError(
-            "scaled_dot_product_attention(): position says where causal rows stand; pass "
-            "is_causal=True with it"
-        )
-    if (
-        not enable_gqa
-        and len(query.shape) == len(key.shape) == 3
-        and query.shape[1] != key.shape[1]
-    ):
-        raise ValueError(
-            f"scaled_dot_product_attention(): {query.shape[1]} query heads, {key.shape[1]} key "
-            "heads; pass enable_gqa=True where each key head serves several"
-        )
-    bounds = [h.valid.get(0) if isinstance(h, Handle) else None for h in (key, value)]
+    bounds = [h.valid.get(_rows(h)) if isinstance(h, Handle) else None for h in (key, value)]
     if None not in bounds and bounds[0] != bounds[1]:
-        raise ValueError(
-            f"scaled_dot_product_attention(): key is bounded by {bounds[0]}, value by {bounds[1]}"
-        )
+        raise ValueError(f"{_NAME}: key is bounded by {bounds[0]}, value by {bounds[1]}")
     entries = bounds[0] if bounds[0] is not None else bounds[1]
-    if all(options[name] is None for name in ("attn_mask", "softcap", "window", "alibi", "sinks")):
-        return Attention.step(
-            query, key, value, position, entries, is_causal=is_causal, scale=scale
-        )
-    return _composed(query, key, value, entries, **options)
-
-
-def _composed(
-    query: Any,
-    key: Any,
-    value: Any,
-    entries: Value | None,
-    *,
-    position: Value | int | None,
-    is_causal: bool,
-    scale: float | None,
-    enable_gqa: bool,
-    attn_mask: Any,
-    softcap: float | None,
-    window: int | None,
-    alibi: Any,
-    sinks: Any,
-) -> Handle:
-    """Attention head by head, of products and a softmax."""
-    Attention().infer([Spec(x.shape, x.dtype) for x in (query, key, value)])
-    (rows, heads, width), (count, groups) = query.shape, key.shape[:2]
-    query, key, value = (
-        _unbounded(handle_of("scaled_dot_product_attention", "x", x)) if x is not query else x
-        for x in (query, key, value)
+    mask = None if attn_mask is None else tensor_of(_NAME[:-2], "attn_mask", attn_mask)
+    is_bool = mask is not None and mask.dtype == BOOL
+    if isinstance(mask, Handle):
+        _check_mask(mask, query, entries)
+    y = Attention.step(
+        query,
+        key,
+        value,
+        position,
+        entries,
+        mask if is_bool else None,
+        None if is_bool else mask,
+        alibi,
+        sinks,
+        is_causal=is_causal,
+        scale=scale,
+        softcap=softcap,
+        window=window,
     )
-    query = handle_of("scaled_dot_product_attention", "query", query)
-    by = width**-0.5 if scale is None else scale
-    place = np.arange(count, dtype=np.int32)[None]
-    own: Any = np.arange(rows, dtype=np.int32)[:, None]
-    if isinstance(position, Value):
-        own = tensor(position) + own
-    elif position is not None:
-        own = own + np.int32(position)
-    seen = [tensor(entries) > place] if entries is not None else []
-    if is_causal:
-        seen.append(current_trace("attention").lift(place) <= own)
-    if window is not None:
-        seen.append(current_trace("attention").lift(place) > own - np.int32(window))
-    mask = None if attn_mask is None else tensor_of("attention", "attn_mask", attn_mask)
-    mask = None if mask is None else handle_of("attention", "attn_mask", mask)
-    results = []
-    for head in range(heads):
-        group = head // (heads // groups)
-        scores = linear(query[:, head].reshape(rows, width), key[:, group])
-        scores = scores.reshape(rows, count) * by
-        if softcap is not None:
-            scores = softcap_of(scores, softcap)
-        if alibi is not None:
-            away = to(current_trace("attention").lift(place) - own, scores.dtype)
-            slope = handle_of("attention", "alibi", alibi)[head]
-            scores = scores + away * slope
-        visible = list(seen)
-        if mask is not None:
-            part = mask if mask.ndim == 2 else mask[head if mask.shape[0] > 1 else 0]
-            if part.dtype == BOOL:
-                visible.append(part)
-            else:
-                scores = scores + part
-        for each in visible:
-            scores = where(each, scores, -math.inf)
-        results.append(_weighted(scores, value[:, group], sinks, head))
-    return stack(results, 1)
+    return _turned(y) if turned else y
 
 
-def _weighted(scores: Handle, values: Handle, sinks: Any, head: int) -> Handle:
-    """The values' sums by the softmax of scores, zeros where no score is."""
-    largest = amax(scores, -1, keepdim=True)
-    sink = None
-    if sinks is not None:
-        sink = handle_of("attention", "sinks", sinks)[head]
-        largest = maximum(largest, sink)
-    largest = maximum(largest, -3e38)  # of a row that sees nothing
-    weights = exp(scores - largest)
-    total = sum_of(weights, -1, keepdim=True)
-    if sink is not None:
-        total = total + exp(sink - largest)
-    weights = where(total > 0, weights / total, 0.0)
-    product: Handle = weights @ values
-    return product
+def _rows(x: Any) -> int:
+    """The axis of the rows, or of the entries."""
+    return len(x.shape) - 3
 
 
-def _unbounded(x: Handle) -> Handle:
-    """The same without its bounds: a mask says what counts."""
-    return x.parent if x.valid and x.parent is not None and x.parent.shape == x.shape else x
+def _turned(x: Handle) -> Handle:
+    """Rows and heads exchanged."""
+    return x.permute(1, 0, 2) if len(x.shape) == 3 else x.permute(0, 2, 1, 3)
+
+
+def _check_layout(query: Any, key: Any, layout: str | None) -> None:
+    if layout is not None or not all(len(x.shape) in (3, 4) for x in (query, key)):
+        return
+    if all(x.shape[-3] == x.shape[-2] > 1 for x in (query, key)):
+        raise ValueError(
+            f"{_NAME}: query is {tuple(query.shape)} and key {tuple(key.shape)}, and rows can't be "
+            "told from heads; pass layout='rows_first' (rows, heads, head_dim) or "
+            "layout='heads_first', torch's order"
+        )
+
+
+def _check_mask(mask: Handle, query: Any, entries: Value | None) -> None:
+    """What bounds a mask must bound what it is for: nothing is known of the rest of it."""
+    rows = query.valid.get(_rows(query)) if isinstance(query, Handle) else None
+    for axis, bound in mask.valid.items():
+        fits = {mask.ndim - 2: rows, mask.ndim - 1: entries}.get(axis)
+        if fits is None or bound != fits:
+            raise ValueError(
+                f"{_NAME}: attn_mask is bounded by {bound} along axis {axis}, and not what it is "
+                f"for: query's rows are bounded by {rows}, key's by {entries}"
+            )

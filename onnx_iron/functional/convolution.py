@@ -25,7 +25,8 @@ def causal_conv1d(
     activation: str | None = None,
     dilation: int = 1,
 ) -> Handle:
-    """Return ``x`` ``(rows, channels)`` through a depth-wise causal filter of ``K`` taps.
+    """Return ``x`` ``(rows, channels)`` through a depth-wise causal filter of ``K`` taps, or each
+    sequence of a batch ``(B, rows, channels)``.
 
     Each channel its own column of ``taps`` ``(K, channels)``: output row ``t`` is
     ``sum_k taps[k] * x[t - (K - 1 - k) * dilation]``. The ``(K - 1) * dilation`` rows before
@@ -35,18 +36,19 @@ def causal_conv1d(
     and ends here, with zeros before it.
 
     Args:
-        x: (rows, channels).
+        x: (rows, channels), or (B, rows, channels).
         taps: (K, channels).
-        state: what is carried.
+        state: what is carried; of a batch ``conv_state(..., batch=B)``.
         bias: (channels,), added to every row.
         activation: None or ``"silu"``, applied last.
         dilation: how many rows apart the taps are.
 
     Returns:
-        (rows, channels), bounded as ``x``.
+        As ``x``, bounded as it.
 
     Raises:
-        ValueError: shapes that do not fit, or more bounded rows than the state's chunk.
+        ValueError: shapes that do not fit, more bounded rows than the state's chunk, or a bound
+            that is not the rows'.
 
     Example:
         >>> taps = np.ones((3, 8), np.float32)
@@ -57,15 +59,31 @@ def causal_conv1d(
     """
     x = tensor_of("causal_conv1d", "x", x)
     taps = tensor_of("causal_conv1d", "taps", taps)
-    rows = x.valid.get(0) if isinstance(x, Handle) else None
-    if len(x.shape) != 2:
-        raise ValueError(f"causal_conv1d(): x {tuple(x.shape)} is not (rows, channels)")
-    if rows is not None and state is not None and x.shape[0] > state.window.shape[1]:
+    if len(x.shape) not in (2, 3):
         raise ValueError(
-            f"causal_conv1d(): x has {x.shape[0]} rows, the state's window stages "
+            f"causal_conv1d(): x {tuple(x.shape)} is not (rows, channels) or (B, rows, channels)"
+        )
+    *batch, length, channels = x.shape
+    bounds = dict(x.valid) if isinstance(x, Handle) else {}
+    rows = bounds.pop(len(batch), None)
+    if bounds:
+        axis, bound = bounds.popitem()
+        raise ValueError(
+            f"causal_conv1d(): x {tuple(x.shape)} is bounded by {bound} along axis {axis}; only "
+            f"its rows may be, along axis {len(batch)}: x[{':, ' * len(batch)}:{bound}]"
+        )
+    if rows is not None and state is not None and length > state.window.shape[1]:
+        raise ValueError(
+            f"causal_conv1d(): x has {length} rows, the state's window stages "
             f"{state.window.shape[1]}"
         )
-    before = np.zeros(((taps.shape[0] - 1) * dilation, x.shape[1]), x.dtype)
+    if state is not None and list(state.read.shape[:-2]) != batch:
+        raise ValueError(
+            f"causal_conv1d(): x is {tuple(x.shape)}, the state {tuple(state.read.shape)}; the "
+            "state of a batch x (B, rows, channels) is conv_state(..., batch=B), that of one "
+            "sequence has no batch"
+        )
+    before = np.zeros((*batch, (taps.shape[0] - 1) * dilation, channels), x.dtype)
     y, new_state = CausalConv1d.steps(
         x,
         taps,
@@ -140,8 +158,8 @@ def conv1d(
     # (batch, length, channels), as products have their rows.
     rows = pad(x.reshape(-1, *x.shape[-2:]), ends).permute(0, 2, 1)
     count = (rows.shape[1] - span - 1) // stride + 1
-    if groups == x.shape[-2] == out and stride == 1 and rows.shape[0] == 1:
-        y = _depthwise(rows[0], weight, bias, dilation).unsqueeze(0)
+    if groups == x.shape[-2] == out and stride == 1:
+        y = _depthwise(rows, weight, bias, dilation)
     else:
         windows = [
             rows[:, k * dilation : k * dilation + (count - 1) * stride + 1 : stride]
@@ -155,7 +173,7 @@ def _depthwise(rows: Handle, weight: Any, bias: Any, dilation: int) -> Handle:
     """Each channel by its own filter: that is the causal one, on rows that are padded already."""
     span = (weight.shape[2] - 1) * dilation
     taps = _permuted(weight, (2, 0, 1)).reshape(weight.shape[2], weight.shape[0])
-    return causal_conv1d(rows, taps, bias=bias, dilation=dilation)[span:]
+    return causal_conv1d(rows, taps, bias=bias, dilation=dilation)[:, span:]
 
 
 def _grouped(windows: list[Handle], weight: Any, bias: Any, groups: int) -> Handle:

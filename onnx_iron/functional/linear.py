@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from onnx_iron.functional.operand import tensor_of
+from onnx_iron.functional.operand import handle_of, tensor_of
 from onnx_iron.graph.handle import Handle
+from onnx_iron.graph.leading import by_rows
 from onnx_iron.graph.parts import State
 from onnx_iron.operators.arithmetic import Add
 from onnx_iron.operators.embedding import Embedding
@@ -25,22 +26,22 @@ def linear(
     """Return ``x @ weight.T``, plus ``bias`` on every row if given.
 
     One row runs on GEMV, which always rounds once in float32 regardless of ``precision``; several
-    rows run on ProjectionGEMM at ``precision``, or on GEMM at ``Precision.HIGHEST``. Nothing that
-    is here reads a precision or a tunable: every product is summed in float32 and rounded once.
+    rows run on ProjectionGEMM at ``precision``, or on GEMM at ``Precision.HIGHEST``. Every product
+    is summed in float32 and rounded once, and a row has the same bits however many there are.
 
     Args:
-        x: (in,) or (rows, in).
+        x: (in,), (rows, in), or with more axes in front, as (B, rows, in).
         weight: (out, in), as ``torch.nn.Linear`` stores it.
         bias: (out,).
         precision: how exact the product of several rows is at the least, the highest by default
-            as torch's; kept in the graph for a backend to read, and read by none yet.
-        gemv: GEMV's tunables, for one row; kept and read as ``precision``.
+            as torch's; the CPU's kernels give the same bits at each.
+        gemv: GEMV's tunables, for one row; kept in the graph for a backend to read.
 
     Returns:
-        (out,) or (rows, out).
+        x's leading axes and bounds, then (out,).
 
     Raises:
-        ValueError: ``x`` of another rank, or GEMV tunables for several rows.
+        ValueError: shapes that do not fit, or GEMV tunables for several rows.
 
     Example:
         >>> F.linear(x, w, b).shape
@@ -48,12 +49,19 @@ def linear(
     """
     x = tensor_of("linear", "x", x)
     bias = None if bias is None else tensor_of("linear", "bias", bias)
-    if len(x.shape) not in (1, 2):
-        raise ValueError(f"linear(): x {tuple(x.shape)} is not (in,) or (rows, in)")
+    if not x.shape:
+        raise ValueError("linear(): x is (), a number; expected (..., in)")
     if precision not in list(Precision):
         raise ValueError(
             f"linear(): precision is {precision!r}; expected one of {[str(p) for p in Precision]}"
         )
+    if len(x.shape) > 2:
+        every: Handle = by_rows(
+            "linear()",
+            handle_of("linear", "x", x),
+            lambda rows: linear(rows, weight, bias, precision=precision, **gemv),
+        )
+        return every
     if len(x.shape) == 1 or x.shape[0] == 1:
         y = GEMV.step(weight, x, **gemv)
     elif gemv:

@@ -19,10 +19,12 @@ def rope(x: Any, angles: Any, *, interleaved: bool = False) -> Handle:
     """``x`` turned by RoPE, a row of ``angles`` for each row or for several in a row.
 
     Args:
-        x: (rows, head_dim), or (rows, heads, head_dim).
+        x: (rows, head_dim), (rows, heads, head_dim), or of a batch (B, rows, heads, head_dim).
         angles: (n, turned), n dividing the rows: (cos0, sin0, cos1, sin1, ...), each row for
-            rows / n consecutive rows; x's dtype or float32. :func:`rope_angles` makes them. Where
-            ``turned`` is less than head_dim, the rest of each head stays as it is.
+            rows / n consecutive rows, the same for all sequences; x's dtype or float32.
+            :func:`rope_angles` makes them. Where ``turned`` is less than head_dim, the rest of
+            each head stays as it is. (B, n, turned) are those of each sequence; with them x may
+            be (B, rows, head_dim).
         interleaved: turn the pairs (2i, 2i + 1) rather than (i, i + turned / 2).
 
     Returns:
@@ -34,16 +36,25 @@ def rope(x: Any, angles: Any, *, interleaved: bool = False) -> Handle:
     Example:
         >>> F.rope(x, x[:2]).shape, F.rope(x, x[:, :4]).shape
         ((4, 8), (4, 8))
+        >>> F.rope(x.reshape(2, 2, 2, 4), x[:2, :4]).shape  # two sequences, two heads
+        (2, 2, 2, 4)
     """
-    x, angles = tensor_of("rope", "x", x), tensor_of("rope", "angles", angles)
-    if len(x.shape) == 3:
-        x = handle_of("rope", "x", x)
-        return rope(x.reshape(-1, x.shape[-1]), angles, interleaved=interleaved).reshape(x.shape)
-    if len(x.shape) == len(angles.shape) == 2 and angles.shape[1] < x.shape[1]:
-        x, turned = handle_of("rope", "x", x), angles.shape[1]
-        part = RoPE.step(x[:, :turned], angles, interleaved=interleaved)
-        return cat([part, x[:, turned:]], 1)
-    return RoPE.step(x, angles, interleaved=interleaved)
+    x, angles = handle_of("rope", "x", x), tensor_of("rope", "angles", angles)
+    shape, own = x.shape, len(angles.shape) == 3
+    if len(shape) == 4 or (len(shape) == 3 and not own):
+        *batch, rows, heads, width = shape
+        if not own and angles.shape[:-1] not in ((1,), (rows,), (rows * heads,)):
+            raise ValueError(
+                f"rope(): angles is {tuple(angles.shape)}; x is {shape}, (rows, heads, head_dim) "
+                f"or (B, rows, heads, head_dim), so it must be ({rows}, {width}), a row of angles "
+                "for each row"
+            )
+        x = x.reshape(*batch, rows * heads, width)
+    turned = angles.shape[-1] if angles.shape else 0
+    if 0 < turned < x.shape[-1]:
+        part = RoPE.step(x[..., :turned], angles, interleaved=interleaved)
+        return cat([part, x[..., turned:]], -1).reshape(shape)
+    return RoPE.step(x, angles, interleaved=interleaved).reshape(shape)
 
 
 def rope_angles(

@@ -8,6 +8,7 @@ import numpy as np
 
 from onnx_iron.dtypes import BOOL, FLOAT32, FLOATS
 from onnx_iron.graph.arrays import as_array
+from onnx_iron.graph.leading import by_rows
 from onnx_iron.graph.refusals import Unknown
 from onnx_iron.graph.value import Value
 
@@ -205,19 +206,30 @@ class Arithmetic(Unknown):
             self._unknown(f"{sign} with {operand!r}", "it is for bools, as comparisons give")
 
     def _product(self, left: Any, right: Any) -> Any:
-        """``@`` of two matrices, or of a matrix and a row (n,) on either side."""
+        """``@`` of two matrices, or of a matrix and a row (n,) on either side; what is left may
+        have more axes in front.
+        """
         left, right = (x if isinstance(x, Arithmetic) else as_array(x) for x in (left, right))
         if left is None or right is None:
             return NotImplemented
         trace, a, b = self._handle().trace, tuple(left.shape), tuple(right.shape)
-        if len(a) == 2 and len(b) == 1 and a[1] == b[0]:
+        fits = a[-1:] == b[:1] != ()
+        bounded = len(a) == 2 and len(b) == 1 and getattr(left, "valid", None)
+        if fits and len(b) <= 2 and (len(a) > 2 or bounded):
+            return by_rows("@", trace.lift(left), lambda rows: rows @ right)
+        if fits and len(a) == 2 and len(b) == 1:
             return trace.call("GEMV", left, right)
-        if len(b) == 2 and len(a) in (1, 2) and a[-1] == b[0]:
+        if fits and len(a) in (1, 2) and len(b) == 2:
             rows = trace.lift(left).reshape(-1, b[0])
             return trace.call("GEMM", rows, right).reshape(*a[:-1], b[1])
+        several = (
+            f"; of a batch's own matrices write F.stack([a[i] @ b[i] for i in range({a[0]})])"
+            if len(b) > 2 and a[:1] == b[:1]
+            else ""
+        )
         raise ValueError(
-            f"@ of {a} and {b}: expected (m, n) @ (n, k), (m, n) @ (n,) or (n,) @ (n, k); a "
-            "product with a weight (out, in) is linear()"
+            f"@ of {a} and {b}: expected (..., m, n) @ (n, k), (..., m, n) @ (n,) or "
+            f"(n,) @ (n, k){several}; a product with a weight (out, in) is linear()"
         )
 
 

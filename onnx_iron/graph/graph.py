@@ -15,6 +15,7 @@ from onnx_iron.graph.arrays import as_array, is_array
 from onnx_iron.graph.context import active
 from onnx_iron.graph.handle import Handle, Role, Tensor
 from onnx_iron.graph.kernels import by_kernel
+from onnx_iron.graph.leading import bounded
 from onnx_iron.graph.parts import State, Weight
 from onnx_iron.graph.reference import Compute, by_reference, run_reference
 from onnx_iron.graph.trace import Trace
@@ -38,7 +39,7 @@ class Graph:
 
     Attributes:
         bounds: by input the per-call value that bounds its first axis, or a mapping of axes to
-            values: ``{"x": "rows"}``.
+            values: ``{"x": "rows"}``, or ``{"x": {-2: "rows"}}`` where a batch may stand in front.
 
     Example:
         >>> class Norm(Graph):
@@ -86,10 +87,11 @@ class Graph:
             name: Value({}, 1) if sizes.get(name) == 1 else trace.value(name)
             for name in dict.fromkeys([*value_names, *sizes])
         }
-        for axis, name, place in self._bounded(names):
+        for axis, name, place in self._bounded({h.name: h.shape for h in handles}):
             if sizes[name] > 1:
-                before = (slice(None),) * axis
-                handles[place] = handles[place][(*before, slice(values[name]))]
+                handles[place] = bounded(handles[place], {axis: values[name]})
+            else:
+                trace.single.setdefault(names[place], []).append(axis)
         token = active.set(trace)
         try:
             returned = body(*handles, **{name: values[name] for name in value_names})
@@ -165,7 +167,7 @@ class Graph:
     ) -> tuple[Any, int]:
         """What the body gives on arrays, and how many rows of the first input are valid."""
         names, value_names = self._parameters(self.body)
-        bounds = {name for _, name, _ in self._bounded(names)}
+        bounds = {value for axes in self._axes(names).values() for value in axes.values()}
         known = {*value_names, *bounds}
         if len(inputs) != len(names) or not known - bounds <= set(values) <= known:
             raise TypeError(
@@ -190,13 +192,26 @@ class Graph:
                     f"{'1' if size == 1 else f'0..{size}'} (the input it bounds has {size} entries)"
                 )
         outputs = run_reference(trace, arrays, numbers, states, compute)
-        first = next(iter(arrays.values()), np.empty(0))
-        rows = next(iter(numbers[name] for name in sizes), first.shape[0] if first.ndim else 1)
+        rows = self._rows(trace, sizes, numbers)
         if isinstance(trace.returned, Mapping):
             return outputs, rows
         if isinstance(trace.returned, tuple | list):
             return tuple(outputs.values()), rows
         return outputs["output"], rows
+
+    def _rows(self, trace: Trace, sizes: Mapping[str, int], numbers: Mapping[str, int]) -> int:
+        """How many rows of a call are valid: what ``bounds`` says, or the bound of an input; where
+        there is none, all along the axis that was bounded in a call before, else along the first.
+        """
+        if sizes:
+            return numbers[next(iter(sizes))]
+        axes: dict[str, int] = self.__dict__.setdefault("_row_axes", {})
+        for name, axis, rows in trace.input_bounds():
+            axes[name] = axis
+            return rows.evaluate(numbers)
+        first = next(iter(trace.inputs.values()), None)
+        axis = axes.get(first.name, 0) if first is not None else 0
+        return first.shape[axis] if first is not None and axis < first.ndim else 1
 
     def reference_states(self) -> dict[str, Array]:
         """The states of the reference run by name: those that a call has used so far."""
@@ -209,13 +224,30 @@ class Graph:
             array[...] = 0
         self.__dict__["_position"] = 0
 
-    def _bounded(self, names: Sequence[str]) -> Iterator[tuple[int, str, int]]:
-        """The axes that ``bounds`` names: axis, value, and the input's place."""
-        for name, given in self.bounds.items():
-            if name not in names:
-                continue  # an input of another body
-            axes = {0: given} if isinstance(given, str) else given
-            yield from ((axis, value, names.index(name)) for axis, value in axes.items())
+    def _axes(self, names: Sequence[str]) -> dict[str, Mapping[int, str]]:
+        """The values of ``bounds`` by axis, of these inputs; others are another body's."""
+        return {
+            name: {0: given} if isinstance(given, str) else given
+            for name, given in self.bounds.items()
+            if name in names
+        }
+
+    def _bounded(self, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[int, str, int]]:
+        """The axes that ``bounds`` names, counted from the front: axis, value, the input's place.
+
+        Raises:
+            ValueError: an input has no such axis.
+        """
+        names = list(shapes)
+        for name, axes in self._axes(names).items():
+            rank = len(shapes[name])
+            for axis, value in axes.items():
+                if not -rank <= axis < rank:
+                    raise ValueError(
+                        f"{type(self).__name__}.bounds: {name} is {shapes[name]}; it has no axis "
+                        f"{axis}, which {value} bounds"
+                    )
+                yield axis % rank, value, names.index(name)
 
     def _sizes(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
         """How many entries the axes have that each value of ``bounds`` bounds.
@@ -225,12 +257,12 @@ class Graph:
         """
         sizes: dict[str, int] = {}
         names = list(shapes)
-        for axis, value, place in self._bounded(names):
+        for axis, value, place in self._bounded(shapes):
             shape = shapes[names[place]]
-            if not 0 <= axis < len(shape) or sizes.setdefault(value, shape[axis]) != shape[axis]:
+            if sizes.setdefault(value, shape[axis]) != shape[axis]:
                 raise ValueError(
                     f"{type(self).__name__}.bounds: {names[place]} is {shape}; axis {axis} has "
-                    f"{value} valid entries, of {sizes.get(value, 'as many')} that it must have"
+                    f"{value} valid entries, of {sizes[value]} that it must have"
                 )
         return sizes
 

@@ -266,6 +266,12 @@ class Handle(Tensor):
             and self.valid == other.valid
         )
 
+    def unbounded(self) -> Handle:
+        """The same elements, those behind the bounds with them."""
+        if not self.valid:
+            return self
+        return self._child(f"{self.name}[...]", self.shape, self.role)
+
     def _child(self, name: str, shape: tuple[int, ...], role: Role, **more: Any) -> Handle:
         return Handle(self.trace, name, shape, self.dtype, role, parent=self, **more)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from onnx_iron.dtypes import Array
 from onnx_iron.graph.handle import Handle, Role
+from onnx_iron.graph.leading import bounds_of
 from onnx_iron.graph.operand import Operand
 from onnx_iron.graph.region import Region
 from onnx_iron.graph.trace import Step, Trace
@@ -104,12 +105,12 @@ class _Run:
                 self._write(handle, result, {**handle.valid, **source.valid})
 
     def _check_bounds(self, handle: Handle) -> None:
-        for axis, rows in handle.valid.items():
-            bound, size = rows.evaluate(self.values), handle.shape[axis]
+        for part, axis, rows in bounds_of(handle):
+            bound, size = rows.evaluate(self.values), part.shape[axis]
             if not 0 <= bound <= size:
                 raise ValueError(
                     f"{rows} is {bound}, expected 0..{size} "
-                    f"({handle.name} has {size} entries along axis {axis})"
+                    f"({part.name} has {size} entries along axis {axis})"
                 )
 
     def _operand(self, operand: Operand) -> Any:

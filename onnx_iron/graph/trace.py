@@ -56,6 +56,7 @@ class Trace:
         states: those used so far, by name.
         outputs: what the body returned, by name.
         returned: the same as the body returned it: a handle, a tuple or a dict.
+        single: by input the axes that the graph's ``bounds`` name and that have one entry here.
 
     Args:
         parts: the graph's weights and states by name.
@@ -70,6 +71,7 @@ class Trace:
         self.states: dict[str, State] = {}
         self.outputs: dict[str, Handle] = {}
         self.returned: Any = None
+        self.single: dict[str, list[int]] = {}
         self._parts = dict(parts)
         self._names = {id(part): name for name, part in parts.items()}
         self._lifted: dict[int, Handle] = {}
@@ -89,6 +91,18 @@ class Trace:
         """Add a per-call value."""
         self.value_names.append(name)
         return Value.named(name)
+
+    def input_bounds(self) -> Iterator[tuple[str, int, Value]]:
+        """Each input's bounded axes, as the steps read it."""
+        for step in self.steps:
+            for handle in step.tensors():
+                base = handle.base
+                if base.role is Role.INPUT:
+                    for part in handle.lineage():
+                        if part.shape == base.shape and part.whole:
+                            yield from (
+                                (base.name, axis, rows) for axis, rows in part.valid.items()
+                            )
 
     def lift(self, operand: Any, like: np.dtype[Any] | None = None) -> Handle:
         """The handle of a state, a weight, an array or a number (which takes the dtype ``like``).

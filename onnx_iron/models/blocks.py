@@ -134,7 +134,7 @@ class Attention:
     Args:
         heads: its sizes.
         q, k, v, o: the projections.
-        context: the cache's length.
+        cache: the axes of keys and values before an entry's own, the last the cache's length.
         dtype: the cache's.
         q_norm, k_norm: norms of each head's queries and keys, before they turn.
     """
@@ -147,7 +147,7 @@ class Attention:
         v: Linear,
         o: Linear,
         *,
-        context: int,
+        cache: tuple[int, ...],
         dtype: Any,
         q_norm: RMSNorm | None = None,
         k_norm: RMSNorm | None = None,
@@ -155,16 +155,16 @@ class Attention:
         self._heads = heads
         self.q_proj, self.k_proj, self.v_proj, self.o_proj = q, k, v, o
         self.q_norm, self.k_norm = q_norm, k_norm
-        cache = (context, heads.num_kv_heads, heads.head_dim)
-        self.keys: State = state(cache, dtype)
-        self.values: State = state(cache, dtype)
+        kept = (*cache, heads.num_kv_heads, heads.head_dim)
+        self.keys: State = state(kept, dtype)
+        self.values: State = state(kept, dtype)
 
     @classmethod
     def of(
         cls,
         weights: Weights,
         heads: Heads,
-        context: int,
+        cache: tuple[int, ...],
         *,
         bias: bool = False,
         out_bias: bool = False,
@@ -180,17 +180,17 @@ class Attention:
             Linear.of(weights.at("k_proj"), hidden, keys, bias=bias),
             Linear.of(weights.at("v_proj"), hidden, keys, bias=bias),
             Linear.of(weights.at(out), queries, hidden, bias=out_bias),
-            context=context,
+            cache=cache,
             dtype=weights.dtype,
             q_norm=norms[0] if norms else None,
             k_norm=norms[1] if norms else None,
         )
 
     def __call__(self, x: Handle, call: Call) -> Handle:
-        heads, count = self._heads, call.count
-        here = slice(call.position, call.position + count)
+        heads, rows = self._heads, x.shape[:-1]
+        here = (..., slice(call.position, call.position + call.count), slice(None), slice(None))
         self.keys[here] = self._turned(self.k_proj(x), heads.num_kv_heads, self.k_norm, call)
-        self.values[here] = self.v_proj(x).reshape(count, heads.num_kv_heads, heads.head_dim)
+        self.values[here] = self.v_proj(x).reshape(*rows, heads.num_kv_heads, heads.head_dim)
         y = F.scaled_dot_product_attention(
             self._turned(self.q_proj(x), heads.num_heads, self.q_norm, call),
             self.keys,
@@ -203,13 +203,12 @@ class Attention:
             window=heads.window,
             layout="rows_first",
         )
-        return self.o_proj(y.reshape(count, heads.num_heads * heads.head_dim))
+        return self.o_proj(y.reshape(*rows, heads.num_heads * heads.head_dim))
 
     def _turned(self, x: Handle, number: int, norm: RMSNorm | None, call: Call) -> Handle:
-        """Each head of ``x`` (count, number * head_dim), turned to its position."""
-        heads = self._heads
-        x = x.reshape(call.count * number, heads.head_dim)
+        """Each head of ``x`` (..., count, number * head_dim), turned to its position."""
+        heads, (*batch, count) = self._heads, x.shape[:-1]
         if norm is not None:
-            x = norm(x)
-        x = F.rope(x, call.angles[heads.rope], interleaved=heads.interleaved)
-        return x.reshape(call.count, number, heads.head_dim)
+            x = norm(x.reshape(*batch, count * number, heads.head_dim))
+        x = x.reshape(*batch, count, number, heads.head_dim)
+        return F.rope(x, call.angles[heads.rope], interleaved=heads.interleaved)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from onnx_iron import functional as F
 from onnx_iron.dtypes import INT32
@@ -63,14 +63,16 @@ class Shape:
         context: the cache's length, the most positions.
         chunk: the most rows of a call.
         logits: "last" for those of the last valid row, "all" for every row's.
+        batch: B, how many sequences of one length each call runs; None for one, without an axis.
 
     Raises:
-        ValueError: a context or a chunk below 1, or ``logits`` of another kind.
+        ValueError: a context, a chunk or a batch below 1, or ``logits`` of another kind.
     """
 
     context: int
     chunk: int = 1
     logits: str = "last"
+    batch: int | None = None
 
     def __post_init__(self) -> None:
         if self.context < 1:
@@ -79,13 +81,26 @@ class Shape:
             raise ValueError(f"chunk is {self.chunk}; expected 1..{self.context} (the context)")
         if self.logits not in ("last", "all"):
             raise ValueError(f"logits is {self.logits!r}; expected 'last' or 'all'")
+        if self.batch is not None and self.batch < 1:
+            raise ValueError(f"batch is {self.batch}; expected at least 1, or None")
+
+    @property
+    def sequences(self) -> tuple[int, ...]:
+        """The axis of a batch, or none."""
+        return () if self.batch is None else (self.batch,)
+
+    @property
+    def cache(self) -> tuple[int, ...]:
+        """The axes of a cache before an entry's own."""
+        return (*self.sequences, self.context)
 
 
 class Decoder(Graph):
     """Layers between an embedding and a head, over caches of static length.
 
     Traced for several tokens it is a prompt chunk, of which the first ``rows`` count; for one, a
-    decode step. ``position`` is where the first token stands.
+    decode step. ``position`` is where the first token stands. Of a batch, ids are (B, tokens), and
+    all sequences have one length and stand at one position.
 
     Args:
         embedding: (vocabulary, hidden).
@@ -112,10 +127,10 @@ class Decoder(Graph):
         self.norm = norm
         self.lm_head = head
 
+    bounds: ClassVar = {"input_ids": {-1: "rows"}}
+
     def body(self, input_ids: Handle, *, position: Value, rows: Value) -> dict[str, Handle]:
-        count = input_ids.shape[0]
-        if count > 1:
-            input_ids = input_ids[:rows]
+        *batch, count = input_ids.shape
         angles = {}
         for kind, table in self.rope.items():
             here = table[position : position + count]
@@ -125,7 +140,7 @@ class Decoder(Graph):
         for layer in self.layers:
             h = layer(h, call)
         if count > 1 and self._shape.logits == "last":
-            h = h[rows - 1].copy().reshape(1, h.shape[-1])
+            h = h[..., rows - 1, :].copy().reshape(*batch, 1, h.shape[-1])
         return {"logits": self.logits(self.normed(h))}
 
     def embedded(self, input_ids: Handle) -> Handle:
@@ -142,9 +157,9 @@ class Decoder(Graph):
 
     def traces(self) -> dict[str, Trace]:
         """``prefill``, a chunk of a prompt, where the shape has one, and ``decode``, a step."""
-        chunk = self._shape.chunk
-        prefill = {"prefill": self.trace(input_ids=((chunk,), INT32))} if chunk > 1 else {}
-        return {**prefill, "decode": self.trace(input_ids=((1,), INT32))}
+        chunk, batch = self._shape.chunk, self._shape.sequences
+        prefill = {"prefill": self.trace(input_ids=((*batch, chunk), INT32))} if chunk > 1 else {}
+        return {**prefill, "decode": self.trace(input_ids=((*batch, 1), INT32))}
 
 
 def read_sizes(fields: Fields) -> dict[str, Any]:

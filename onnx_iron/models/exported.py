@@ -22,6 +22,7 @@ def export_checkpoint(
     context: int = 1024,
     chunk: int = 64,
     logits: str = "last",
+    batch: int | None = None,
     dialect: str = "iron",
     state_dtype: Any = None,
     progress: Progress | None = None,
@@ -40,20 +41,28 @@ def export_checkpoint(
             cache no bound.
         chunk: the rows of a prefill call; 1 for a model of decode steps alone.
         logits: "last" or "all" rows of a prefill chunk.
+        batch: B, how many sequences of one length each call runs, ids (B, rows); None for one
+            alone, ids (rows,).
         dialect: see :func:`onnx_iron.export`.
         state_dtype: the states' at the boundary: float32 for ``InferenceSession.run``, which takes
             no bfloat16 arrays; None keeps ``dtype``.
         progress: see :func:`onnx_iron.export`.
 
     Raises:
-        ValueError: a chunk below 1 or longer than the context, a checkpoint whose tensors are not
-            those that its configuration asks for, or a directory that holds a checkpoint.
+        ValueError: a chunk below 1 or longer than the context, a batch below 1 or of an encoder, a
+            checkpoint whose tensors are not those that its configuration asks for, or a directory
+            that holds a checkpoint.
         OSError: a file that can't be read or written.
     """
     _check_apart(Path(directory))
     weights = checkpoint.weights(as_dtype(dtype))
     generates = checkpoint.family.generates
-    shape = Shape(context, chunk if generates else context, logits)
+    if batch is not None and not generates:
+        raise ValueError(
+            f"batch is {batch}, and {checkpoint.family.model_type} encodes one text at a time; "
+            "leave it out and call the model text by text"
+        )
+    shape = Shape(context, chunk if generates else context, logits, batch)
     graph = checkpoint.family.build(checkpoint.config, weights, shape)
     checkpoint.check_all_used(weights)
     rows = ENDLESS if checkpoint.family.endless else context
@@ -66,6 +75,7 @@ def export_checkpoint(
         state_dtype=state_dtype,
         metadata={
             **({"onnx_iron.context": str(rows)} if generates else {"onnx_iron.whole": "true"}),
+            **({} if batch is None else {"onnx_iron.batch": str(batch)}),
             "onnx_iron.model_type": checkpoint.family.model_type,
         },
         files=others | dict(checkpoint.files()),

@@ -13,19 +13,22 @@ import numpy as np
 from onnx_iron.dtypes import Array
 from onnx_iron.graph.operand import Operand
 from onnx_iron.graph.value import Value
-from onnx_iron.operators.base import Attribute, Case, In, Op, Shape, Tolerance, narrow_like, widen
+from onnx_iron.operators.base import Attribute, Case, In, Op, Shape, Tolerance, narrow_like
 from onnx_iron.operators.body import Body
 from onnx_iron.operators.gelu import gelu, gelu_body
-from onnx_iron.operators.rows import row_bounds
+from onnx_iron.operators.rows import row_bounds, row_products
 from onnx_iron.operators.silu import silu, silu_body
 
 
 class Precision(StrEnum):
     """How exact a product is at the least, by jax.lax.Precision's names.
 
-    On an NPU the fast end multiplies in emulated block floating point with bfloat16 partial sums,
-    HIGHEST in bfloat16 with float32 sums and one rounding. Nothing reads it so far: the CPU and the
-    NPU's kernels that are here always do the latter.
+    HIGHEST multiplies in float32. DEFAULT and HIGH may multiply in bfloat16, with float32 sums,
+    where both operands are bfloat16; float32 ones are multiplied in float32 at every precision, for
+    one row alone, a GEMV's, always is. On the CPU all of them have the same bits: a product of two
+    bfloat16 is exact in float32, and a processor's own instruction for it (AVX-512-BF16) is taken
+    where it gives what float32 gives. The NPU's kernels that are here multiply bfloat16, with
+    float32 sums and one rounding, whatever the precision is.
     """
 
     DEFAULT = "default"
@@ -73,8 +76,7 @@ class _Product(Op):
 
     def sums(self, a: Array, b: Array) -> Array:
         """The float32 sums."""
-        wide = widen(b)
-        return np.asarray(widen(a) @ (wide.T if self.b_col_maj else wide))
+        return row_products(a, b.T if self.b_col_maj else b)
 
     def sums_body(self, g: Body, a: str, b: str) -> str:
         """The float32 sums in standard operators."""

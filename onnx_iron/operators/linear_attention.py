@@ -98,9 +98,9 @@ class LinearAttention(Op):
         beta: Shape | None = None,
         rows: Shape | None = None,
     ) -> tuple[Shape, Shape]:
-        if len(query) not in (3, 4):
+        if len(query) not in (3, 4) or not query[-1]:
             raise ValueError(
-                f"LinearAttention.query is {query}; it must be (T, H, K) or (B, T, H, K)"
+                f"LinearAttention.query is {query}; it must be (T, H, K) or (B, T, H, K), K over 0"
             )
         heads = query[-2]
         if len(key) != len(query) or not key[-2] or heads % key[-2]:
@@ -295,7 +295,7 @@ class LinearAttention(Op):
             q_num_heads=queries,
             kv_num_heads=heads,
             scale=self._scale(width),
-            update_rule=_RULES[decay is not None, beta is not None],
+            update_rule=RULES[decay is not None, beta is not None],
         )
         last = (queries, g.shape("value")[-1])
         y = g.op("Reshape", y, g.ints(*((0, 0) if batched else (-1,)), *last))
@@ -313,7 +313,7 @@ class LinearAttention(Op):
 
 
 # The standard operator's rule by whether there are decay and beta.
-_RULES = {
+RULES = {
     (False, False): "linear",
     (True, False): "gated",
     (False, True): "delta",

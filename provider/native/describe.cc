@@ -1,10 +1,13 @@
 #include "provider/native/describe.h"
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "kernels/cpu/bf16.h"
 #include "kernels/cpu/kernel.h"
 #include "provider/native/status.h"
 
@@ -47,6 +50,46 @@ bool succeeds(ort::Status* status) {
 }
 
 // The value alone; whoever calls it has written the key.
+// A tensor of one element, by its dtype and value; null for another, and for dtypes without a
+// kernel.
+void write_element(JsonWriter& json, const ort::Attribute* attribute) {
+  ort::Value* made = nullptr;
+  check(ort::OpAttr_GetTensorAttributeAsOrtValue(attribute, &made));
+  if (made == nullptr) return json.null();
+  std::unique_ptr<ort::Value, void (*)(ort::Value*)> tensor(
+      made, [](ort::Value* held) { ort::ReleaseValue(held); });
+  int32_t dtype = 0;
+  const int64_t* dims = nullptr;
+  size_t rank = 0;
+  check(ort::GetTensorElementTypeAndShapeDataReference(tensor.get(), &dtype, &dims, &rank));
+  if (std::any_of(dims, dims + rank, [](int64_t dim) { return dim != 1; })) return json.null();
+  const void* data = nullptr;
+  check(ort::GetTensorData(tensor.get(), &data));
+  json.begin_object();
+  json.member("dtype", int64_t{dtype});
+  json.key("value");
+  switch (static_cast<DType>(dtype)) {
+    case DType::kFloat32:
+      json.value(*static_cast<const float*>(data));
+      break;
+    case DType::kInt32:
+      json.value(int64_t{*static_cast<const int32_t*>(data)});
+      break;
+    case DType::kInt64:
+      json.value(*static_cast<const int64_t*>(data));
+      break;
+    case DType::kBool:
+      json.value(*static_cast<const uint8_t*>(data) != 0);
+      break;
+    case DType::kBFloat16:
+      json.value(widen_one(*static_cast<const bf16*>(data)));
+      break;
+    default:
+      json.null();
+  }
+  json.end_object();
+}
+
 void write_attribute(JsonWriter& json, const ort::Attribute* attribute) {
   int32_t kind = 0;
   // onnxruntime has no kind for a type, and fails.
@@ -71,8 +114,10 @@ void write_attribute(JsonWriter& json, const ort::Attribute* attribute) {
       std::vector<char> letters = read_list<char>(attribute, kind);
       return json.value(std::string_view(letters.data(), letters.size()));
     }
+    case ort::kTensorAttribute:
+      return write_element(json, attribute);
     default:
-      // Tensors, graphs and lists of strings: nothing that the provider runs has one.
+      // Graphs and lists of strings: nothing that the provider runs has one.
       return json.null();
   }
 }

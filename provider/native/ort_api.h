@@ -83,7 +83,8 @@ enum AttributeKind : int32_t {
   kFloat = 3,
   kFloats = 4,
   kString = 5,
-  kStrings = 6
+  kStrings = 6,
+  kTensorAttribute = 8
 };
 
 inline const ApiCall<0, Status*(int32_t code, const char* message)> CreateStatus{"CreateStatus"};
@@ -123,6 +124,7 @@ inline const ApiCall<91, Status*(KernelContext*, size_t index, const int64_t* di
                                  Value**)>
     KernelContext_GetOutput{"KernelContext_GetOutput"};
 inline const ApiCall<93, void(Status*)> ReleaseStatus{"ReleaseStatus"};
+inline const ApiCall<96, void(Value*)> ReleaseValue{"ReleaseValue"};
 inline const ApiCall<99, void(TensorInfo*)> ReleaseTensorTypeAndShapeInfo{
     "ReleaseTensorTypeAndShapeInfo"};
 inline const ApiCall<163,
@@ -192,6 +194,8 @@ inline const ApiCall<360, Status*(const Node*, const Attribute**, size_t)> Node_
     "Node_GetAttributes"};
 inline const ApiCall<361, Status*(const Node*, const char* name, const Attribute**)>
     Node_GetAttributeByName{"Node_GetAttributeByName"};
+inline const ApiCall<362, Status*(const Attribute*, Value**)> OpAttr_GetTensorAttributeAsOrtValue{
+    "OpAttr_GetTensorAttributeAsOrtValue"};
 inline const ApiCall<363, Status*(const Attribute*, int32_t* kind)> OpAttr_GetType{
     "OpAttr_GetType"};
 inline const ApiCall<364, Status*(const Attribute*, const char**)> OpAttr_GetName{"OpAttr_GetName"};

@@ -141,3 +141,64 @@ def _turned(op: Operation, index: int, flag: str) -> tuple[str, Spec]:
     perm = [*range(rank - 2), rank - 1, rank - 2]
     op.step(standard("Transpose", moves=True, perm=perm), [op.input(index)], [name])
     return name, turned
+
+
+@rule("EmbedLayerNormalization", since=1, newest=1, domain=DOMAIN)
+def embed_layer_normalization(op: Operation) -> None:
+    ids, words = op.spec(0), op.spec(2)
+    op.require(len(ids.shape) == len(words.shape) == 2, f"ids are {ids}, words {words}")
+    spec = Spec((*ids.shape, words.shape[1]), words.dtype)
+    op.require(spec.dtype in FLOATS, f"its words are {words}")
+    parts = [_taken(op, 0, 2, spec), _placed(op, spec)]
+    if op.has(1):
+        parts.append(_taken(op, 1, 4, spec))
+    # Words and kinds are added first, as onnxruntime does.
+    parts[1:] = parts[:0:-1]
+    total, kept = parts[0], op.output_count > 2
+    for index, part in enumerate(parts[1:], 2):
+        last = index == len(parts)
+        result = op.output(spec, 2) if last and kept else op.temporary(spec)
+        op.step(Add(), [total, part], [result])
+        total = result
+    normed = op.temporary(spec)
+    op.step(LayerNorm(float(op.attribute("epsilon", 1e-12))), [total, _row(op, 5, spec)], [normed])
+    op.step(Add(), [normed, _row(op, 6, spec)], [op.output(spec)])
+    if op.output_count > 1 and op.node.outputs[1]:
+        _counted(op, ids)
+
+
+def _taken(op: Operation, indices: int, table: int, spec: Spec) -> str:
+    """A row of a table for each id."""
+    expected = (op.spec(table).shape[0], spec.shape[-1])
+    op.require(op.spec(table) == Spec(expected, spec.dtype), f"input {table} is {op.spec(table)}")
+    given = op.spec(indices).shape
+    op.require(given == spec.shape[:-1], f"input {indices} is {op.spec(indices)} for {spec}")
+    made = op.temporary(spec)
+    gather = standard("Gather", moves=True, axis=0)
+    op.step(gather, [op.input(table), op.input(indices)], [made])
+    return made
+
+
+def _placed(op: Operation, spec: Spec) -> str:
+    """The rows of the places: those that are named, or the first ones."""
+    if op.has(8) and op.spec(8).shape == spec.shape[:-1]:
+        return _taken(op, 8, 3, spec)
+    op.require(not op.has(8), "its position ids are of another shape than its ids")
+    table, count = op.spec(3), spec.shape[1]
+    fits = table.dtype == spec.dtype and table.shape[1:] == spec.shape[2:]
+    op.require(fits, f"input 3 is {table} for {spec}")
+    op.require(count <= table.shape[0] or op.is_guess(0), f"{count} places, input 3 is {table}")
+    if count > table.shape[0]:
+        count = table.shape[0]  # a guess
+    return op.viewed(op.input(3), (count, spec.shape[2]))
+
+
+def _counted(op: Operation, ids: Spec) -> None:
+    """How many entries each row's mask shows; zeros without a mask."""
+    if not op.has(7):
+        op.view(op.literal(np.zeros(ids.shape[0], np.int32)), (ids.shape[0],), 0, 1)
+        return
+    mask = op.spec(7)
+    op.require(mask == Spec(ids.shape, mask.dtype), f"its mask is {mask} for {ids}")
+    output = op.output(Spec(ids.shape[:1], mask.dtype), 1)
+    op.step(standard("Fold", kind="sum"), [op.input(7)], [output])

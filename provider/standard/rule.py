@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from onnx_iron.dtypes import Shape
+from onnx_iron.dtypes import FLOAT32, Shape, Spec
 from onnx_iron.provider.lowering import Operation
+from onnx_iron.provider.operator import Operator, standard
 
 Lower: TypeAlias = Callable[[Operation], None]
 
@@ -72,3 +73,45 @@ def broadcast(op: Operation, *shapes: Shape) -> Shape:
             elif dim not in (result[axis], 1):
                 op.refuse(f"shapes {' and '.join(map(str, shapes))} do not broadcast")
     return tuple(result)
+
+
+def transposed(op: Operation, name: str, spec: Spec, order: list[int]) -> tuple[str, Spec]:
+    """A value with its axes in another order; a view where no element moves."""
+    turned = Spec(tuple(spec.shape[axis] for axis in order), spec.dtype)
+    moved = [axis for axis in order if spec.shape[axis] != 1]
+    if moved == sorted(moved):
+        return op.viewed(name, turned.shape), turned
+    made = op.temporary(turned)
+    op.step(standard("Transpose", moves=True, perm=order), [name], [made])
+    return made, turned
+
+
+def along(op: Operation, axis: int, operator: Operator) -> None:
+    """A step that works along the last axis works along another one."""
+    spec, rank = op.spec(0), len(op.spec(0).shape)
+    if axis == rank - 1:
+        op.step(operator, [op.input(0)], [op.output(spec)])
+        return
+    order = [*(a for a in range(rank) if a != axis), axis]
+    x, turned = transposed(op, op.input(0), spec, order)
+    y = op.temporary(turned)
+    op.step(operator, [x], [y])
+    back = [order.index(a) for a in range(rank)]
+    op.step(standard("Transpose", moves=True, perm=back), [y], [op.output(spec)])
+
+
+def widened(op: Operation, name: str, spec: Spec) -> str:
+    """A value in float32, for an operator that takes several steps and rounds once."""
+    if spec.dtype == FLOAT32:
+        return name
+    made = op.temporary(Spec(spec.shape, FLOAT32))
+    op.step(standard("Cast", moves=True), [name], [made])
+    return made
+
+
+def rounded(op: Operation, name: str, spec: Spec) -> None:
+    """The output is a float32 value with as many elements, rounded to its own dtype."""
+    if spec.dtype == FLOAT32:
+        op.view(name, spec.shape)
+        return
+    op.step(standard("Cast", moves=True), [op.viewed(name, spec.shape)], [op.output(spec)])

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-
-from onnx_iron.dtypes import INT64, DType, Spec
+from onnx_iron.dtypes import INT64, Spec
 from onnx_iron.provider.lowering import Operation
 from onnx_iron.provider.operator import standard
+from onnx_iron.provider.standard.fold import fold
 from onnx_iron.provider.standard.rule import rule
-from onnx_iron.provider.symbols import Symbol
 
 
 @rule("Identity", since=1, newest=25)
@@ -212,16 +210,35 @@ def gather(op: Operation) -> None:
     op.step(standard("Gather", moves=True, axis=axis), [op.input(0), op.input(1)], [output])
 
 
+@rule("GatherElements", since=11, newest=13)
+def gather_elements(op: Operation) -> None:
+    data, indices = op.spec(0), op.spec(1)
+    axis = op.axis(0, len(data.shape))
+    output = op.output(Spec(indices.shape, data.dtype))
+    operator = standard("GatherElements", moves=True, axis=axis)
+    op.step(operator, [op.input(0), op.input(1)], [output])
+
+
+@rule("GatherND", since=11, newest=13)
+def gather_nd(op: Operation) -> None:
+    data, indices = op.spec(0), op.spec(1)
+    batch = int(op.attribute("batch_dims", 0))
+    op.require(bool(indices.shape) and batch >= 0, f"its indices are {indices}")
+    op.require(not op.is_guess(1), "how many numbers a place has is known only when it runs")
+    depth = int(indices.shape[-1])
+    op.require(batch + depth <= len(data.shape), f"its indices are {indices} for {data}")
+    shape = indices.shape[:-1] + data.shape[batch + depth :]
+    operator = standard("GatherND", moves=True, batch_dims=batch)
+    op.step(operator, [op.input(0), op.input(1)], [op.output(Spec(shape, data.dtype))])
+
+
+@rule("Size", since=1, newest=25)
+def size_of(op: Operation) -> None:
+    fold(op, op.spec(0).elements, INT64)
+
+
 @rule("Shape", since=1, newest=25)
 def shape_of(op: Operation) -> None:
     shape = op.spec(0).shape
     start, end = op.attribute("start", 0), op.attribute("end", len(shape))
     fold(op, shape[start:end], INT64)
-
-
-def fold(op: Operation, contents: Any, dtype: DType) -> None:
-    """The output is integers that are known, some of which may be symbols."""
-    array = np.array(contents, object)
-    if array.size == 0 or not any(isinstance(each, Symbol) for each in array.reshape(-1)):
-        array = array.astype(dtype)
-    op.view(op.literal(array, dtype), array.shape)

@@ -1,6 +1,8 @@
-"""Standard operators that sum: products of matrices, reductions, norms."""
+"""Standard operators that sum: products of matrices, norms of rows."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -9,7 +11,6 @@ from onnx_iron.operators.arithmetic import Add, Mul
 from onnx_iron.operators.gemm import GEMM
 from onnx_iron.operators.layer_norm import LayerNorm
 from onnx_iron.operators.rms_norm import RMSNorm
-from onnx_iron.operators.softmax import Softmax
 from onnx_iron.provider.lowering import Operation
 from onnx_iron.provider.operator import standard
 from onnx_iron.provider.standard.rule import broadcast, rule
@@ -70,31 +71,6 @@ def scalar(op: Operation, value: float, like: Spec) -> str:
     return op.literal(np.array(value, like.dtype))
 
 
-@rule("Softmax", since=1, newest=13)
-def softmax(op: Operation) -> None:
-    spec = op.spec(0)
-    rank = len(spec.shape)
-    axis = op.axis(-1 if op.node.since_version >= 13 else 1, rank)
-    op.require(axis == rank - 1, f"axis is {axis}, the kernel has the last one, {rank - 1}")
-    op.step(Softmax(), [op.input(0)], [op.output(spec)])
-
-
-@rule("ReduceMean", since=1, newest=18)
-@rule("ReduceSum", since=1, newest=13)
-def reduce(op: Operation) -> None:
-    spec, axes = op.spec(0), op.axes(1)
-    rank = len(spec.shape)
-    if not axes and op.attribute("noop_with_empty_axes", 0):
-        op.view(op.input(0), spec.shape)
-        return
-    reduced = {op.from_front(axis, rank) for axis in axes or range(rank)}
-    op.require(reduced == {rank - 1}, f"axes {axes} are not the last one alone")
-    keep = bool(op.attribute("keepdims", 1))
-    shape = spec.shape[:-1] + ((1,) if keep else ())
-    output = op.output(Spec(shape, spec.dtype))
-    op.step(standard(op.node.op_type, keepdims=int(keep)), [op.input(0)], [output])
-
-
 @rule("RMSNormalization", since=23, newest=23)
 @rule("LayerNormalization", since=17, newest=17)
 def normalization(op: Operation) -> None:
@@ -103,10 +79,23 @@ def normalization(op: Operation) -> None:
     op.require(op.output_count == 1, "mean and deviation are asked for")
     op.require(stash == 1, f"stash_type is {stash}, the kernel computes in float32 (1)")
     axis = op.axis(-1, rank)
-    op.require(axis == rank - 1, f"axis is {axis}, the kernel has the last one, {rank - 1}")
     epsilon = float(op.attribute("epsilon", 1e-5))
     inputs = [op.input(index) for index in range(op.input_count)]
     factors = [op.spec(index) for index in range(1, op.input_count)]
+    if axis != rank - 1:
+        # As rows of what is normalised, which are taken for one axis.
+        whole = all(factor.shape == spec.shape[axis:] for factor in factors)
+        op.require(whole, f"axis is {axis}, and a scale or bias is not {spec.shape[axis:]}")
+        width = math.prod(spec.shape[axis:])
+        flat = Spec((math.prod(spec.shape[:axis]), width), spec.dtype)
+        parts = [
+            op.viewed(inputs[0], flat.shape),
+            *(op.viewed(name, (width,)) for name in inputs[1:]),
+        ]
+        made = op.temporary(flat)
+        op.step(standard(op.node.op_type, axis=1, epsilon=epsilon), parts, [made])
+        op.view(made, spec.shape)
+        return
     if all(factor.shape == spec.shape[-1:] for factor in factors):
         operator = standard(op.node.op_type, axis=axis, epsilon=epsilon)
         op.step(operator, inputs, [op.output(spec)])

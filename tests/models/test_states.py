@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from checkpoints import SMALL, prompt, random_model, saved
+from networks import Network
 
-from onnx_iron import Session
+from onnx_iron import Session, export
+from onnx_iron import functional as F
+from onnx_iron.graph import state
 from onnx_iron.models.checkpoint import open_checkpoint
 from onnx_iron.models.exported import export_checkpoint
 
@@ -99,3 +103,33 @@ def test_forks_share_the_weights(exported: Any) -> None:
     session = Session(exported("llama"))
     other = session.fork()
     assert session._models["decode"].session is other._models["decode"].session
+
+
+def resident() -> int:
+    """Bytes of memory that the process holds."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize("provider", ["iron", "stock"])
+def test_forks_hold_no_weights_of_their_own(provider: str, tmp_path: Path) -> None:
+    width, bytes_of_weights = 2896, 2896 * 2896 * 4
+
+    def body(self: Any, x: Any) -> Any:
+        self.last[...] = F.linear(x + self.last, self.weight)
+        return self.last
+
+    weight = np.full((width, width), 1 / width, np.float32)
+    graph = Network(body, weight=weight, last=state((1, width), np.float32))
+    export({"decode": graph.trace(x=((1, width), np.float32))}, tmp_path)
+    session = Session(tmp_path, provider=provider)
+    x = np.ones((1, width), np.float32)
+    session.decode(x=x)
+    before = resident()
+    forks = [session.fork() for _ in range(6)]
+    for number, fork in enumerate(forks):
+        for _ in range(number):
+            fork.decode(x=x)
+    assert resident() - before < bytes_of_weights / 2
+    for number, fork in enumerate(forks):  # each has gone on by itself: 1 more at each step
+        np.testing.assert_allclose(fork.state("last"), number + 1.0, rtol=1e-5)

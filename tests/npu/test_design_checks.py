@@ -73,6 +73,16 @@ from onnx_iron.operators.softmax import Softmax
             "attention: head_dim 48 is no multiple of 32 lanes",
         ),
         (
+            Attention(is_causal=True, softcap=30.0, window=4),
+            {"query": (1, 2, 64), "key": (9, 1, 64), "value": (9, 1, 64)},
+            "attention: it has softcap and window, which the kernel has not",
+        ),
+        (
+            Attention(),
+            {"query": (2, 1, 2, 64), "key": (2, 9, 1, 64), "value": (2, 9, 1, 64)},
+            "attention: it has a batch, which the kernel has not",
+        ),
+        (
             CausalConv1d(),
             {"x": (4, 64), "taps": (1, 64), "state": (0, 64)},
             "1 taps; the kernel takes 2 to 8|without elements",

@@ -1,14 +1,11 @@
-// Attention of a few query rows over one chunk of keys. A score is one accumulator of eight lanes
-// over D; a row's exponentials are summed in eight lanes, key j in lane j % 8; its values in
-// ascending j. None of it depends on which other rows share the pass.
-#include "kernels/cpu/vector/declarations.h"
-#include "kernels/cpu/vector/math.h"
+// Attention of a few query rows over one chunk of keys as it is in memory. A score is one
+// accumulator of eight lanes over D; a row's exponentials are summed in eight lanes, key j in lane
+// j % 8; its values in ascending j. None of it depends on which other rows share the pass.
+#include "kernels/cpu/vector/attention.h"
 
 namespace onnx_iron {
 namespace ONNX_IRON_PATH {
 namespace {
-
-constexpr float kLowest = -3.40282347e38f;
 
 // Rows of a cache that are asked for ahead of their use: one head's part of each may begin a page,
 // where the hardware's own prefetching stops.
@@ -52,11 +49,12 @@ ONNX_IRON_INLINE void score(const float* query, int64_t query_stride, const T* k
 }
 
 template <int rows, typename T>
-void score_all(const AttentionChunk& chunk, const float* query, int64_t keys, float* scores) {
+void score_all(const AttentionChunk& chunk, const float* query, int64_t begin, int64_t keys,
+               float* scores) {
   constexpr int kTogether = 4;
   const T* key = static_cast<const T*>(chunk.key);
   const int64_t stride = padded(chunk.key_width);
-  int64_t j = 0;
+  int64_t j = begin;
   for (; j + kTogether <= keys; j += kTogether) {
     const T* at = key + j * chunk.key_stride;
     for (int64_t next = kAhead; next < kAhead + kTogether && j + next < keys; ++next) {
@@ -68,26 +66,6 @@ void score_all(const AttentionChunk& chunk, const float* query, int64_t keys, fl
     score<rows, 1>(query, stride, key + j * chunk.key_stride, chunk.key_stride, chunk.key_width,
                    scores + j);
   }
-}
-
-// Scores become exp(score * scale - largest).
-inline void exponentials(float* scores, int64_t keys, float scale, float* largest, float* total) {
-  const F8 by = splat(scale);
-  float most = kLowest;  // not -inf, which a masked score may be: -inf - -inf is NaN
-  for_eights(keys, [&](int64_t j, auto load, auto store) {
-    const F8 scaled = mul(load(scores + j), by);
-    store(scores + j, scaled);
-  });
-  for (int64_t j = 0; j < keys; ++j) most = scores[j] > most ? scores[j] : most;
-  const F8 offset = splat(most);
-  F8 sums = zero();
-  for_eights(keys, [&](int64_t j, auto load, auto store) {
-    const F8 weights = keep_below(fast_exp(sub(load(scores + j), offset)), keys - j);
-    store(scores + j, weights);
-    sums = add(sums, weights);
-  });
-  *largest = most;
-  *total = sum(sums);
 }
 
 // sums[r] += weights[r][j] * value[j] for j in from..to-1, over `vectors` eights from column c on.
@@ -142,26 +120,33 @@ void weigh_all(const AttentionChunk& chunk, const float* weights, int64_t begin,
 }
 
 template <int rows, typename T>
-void run(const AttentionChunk& chunk, const float* query, const int64_t* counts, float* records) {
-  alignas(32) float scores[rows * kAttentionChunk];
-  int64_t most = counts[0], least = counts[0];
-  for (int r = 1; r < rows; ++r) {
-    most = counts[r] > most ? counts[r] : most;
-    least = counts[r] < least ? counts[r] : least;
+void run(const AttentionChunk& chunk, const float* query, const AttentionRow* seen,
+         float* records) {
+  alignas(64) float scores[rows * kAttentionChunk];
+  int64_t begin = kAttentionChunk, end = 0;
+  for (int r = 0; r < rows; ++r) {
+    if (seen[r].first >= seen[r].last) continue;
+    begin = seen[r].first < begin ? seen[r].first : begin;
+    end = seen[r].last > end ? seen[r].last : end;
   }
-  score_all<rows, T>(chunk, query, most, scores);
+  begin = begin < end ? begin : end;
+  score_all<rows, T>(chunk, query, begin, end, scores);
   const int64_t width = padded(chunk.value_width), stride = attention_record(chunk.value_width);
   for (int r = 0; r < rows; ++r) {
     float* record = records + r * stride;
-    exponentials(scores + r * kAttentionChunk, counts[r], chunk.scale, record + width,
-                 record + width + 1);
+    weigh_scores(chunk, seen[r], begin / kWide * kWide, (end + kWide - 1) / kWide * kWide,
+                 scores + r * kAttentionChunk, record + width, record + width + 1);
     for (int64_t c = 0; c < width; ++c) record[c] = 0.0f;
   }
-  weigh_all<rows, T>(chunk, scores, 0, least, records);
-  // Entries past a row's own count are not even multiplied by zero: they may hold anything.
+  weigh_all<rows, T>(chunk, scores, begin, end, records);
   for (int r = 0; r < rows; ++r) {
-    if (counts[r] > least) {
-      weigh_all<1, T>(chunk, scores + r * kAttentionChunk, least, counts[r], records + r * stride);
+    float* record = records + r * stride;
+    if (all_finite(record, width)) continue;
+    // What a row does not see was multiplied by zero, and may hold anything.
+    for (int64_t c = 0; c < width; ++c) record[c] = 0.0f;
+    for (int64_t j = begin; j < end; ++j) {
+      if (!is_seen(chunk, seen[r], j)) continue;
+      weigh_all<1, T>(chunk, scores + r * kAttentionChunk, j, j + 1, record);
     }
   }
 }
@@ -169,17 +154,18 @@ void run(const AttentionChunk& chunk, const float* query, const int64_t* counts,
 }  // namespace
 
 template <typename T>
-void attention(const AttentionChunk& chunk, const float* query, const int64_t* counts, int64_t rows,
-               float* records) {
+void attention(const AttentionChunk& chunk, const float* query, const AttentionRow* rows,
+               int64_t count, float* records) {
   static_assert(kAttentionRows == 3);
-  if (rows == 3) return run<3, T>(chunk, query, counts, records);
-  if (rows == 2) return run<2, T>(chunk, query, counts, records);
-  run<1, T>(chunk, query, counts, records);
+  if (count == 3) return run<3, T>(chunk, query, rows, records);
+  if (count == 2) return run<2, T>(chunk, query, rows, records);
+  run<1, T>(chunk, query, rows, records);
 }
 
 void attention_fold(float* record, const float* further, int64_t width) {
   float *largest = record + padded(width), *total = largest + 1;
   const float *further_largest = further + padded(width), *further_total = further_largest + 1;
+  if (*further_largest == kMinusInfinity) return;  // of nothing
   const float most = *further_largest > *largest ? *further_largest : *largest;
   float factors[8] = {*largest - most, *further_largest - most};
   store(factors, fast_exp(load(factors)));
@@ -196,9 +182,10 @@ void divide(float* x, float by, int64_t n) {
   for_eights(n, [&](int64_t i, auto load, auto store) { store(x + i, div(load(x + i), divisor)); });
 }
 
-template void attention<float>(const AttentionChunk&, const float*, const int64_t*, int64_t,
+template void attention<float>(const AttentionChunk&, const float*, const AttentionRow*, int64_t,
                                float*);
-template void attention<bf16>(const AttentionChunk&, const float*, const int64_t*, int64_t, float*);
+template void attention<bf16>(const AttentionChunk&, const float*, const AttentionRow*, int64_t,
+                              float*);
 
 }  // namespace ONNX_IRON_PATH
 }  // namespace onnx_iron

@@ -2,24 +2,28 @@
 // k in lane k % 8, fma in ascending k, as in gemv.cc: a row's bits do not depend on the other rows.
 // Along K a tile goes in blocks that stay in the first-level cache, accumulators kept between them.
 // AVX-512 has the lanes of two outputs in one register, and so the bits of AVX2.
+#include "kernels/cpu/vector/codes.h"
 #include "kernels/cpu/vector/declarations.h"
 #include "kernels/cpu/vector/epilogue.h"
+#include "kernels/cpu/vector/tile_sums.h"
 
 namespace onnx_iron {
 namespace ONNX_IRON_PATH {
 namespace {
 
 constexpr int kRows = kGroupRows;
-// Rows of b that meet a group of rows of a: 3 x 4 accumulators, and registers for both operands.
+// Rows of b that meet a group of rows of a: as many accumulators as leave registers for operands.
 #if defined(__AVX512F__)
-constexpr int kColumns = 8;
+constexpr int kColumns = kSumColumns;
+// Eights of K in a block: a panel of b takes 24 KB.
+constexpr int64_t kBlockSteps = 48;
 #else
 constexpr int kColumns = 4;
+// A panel of b takes 12 KB, a group of a 9 KB.
+constexpr int64_t kBlockSteps = 96;
 #endif
 constexpr int kPanels = kTileColumns / kColumns;
 constexpr int kGroups = kTileRows / kRows;
-// Eights of K in a block: a panel of b takes 3 KB a column, a group of a 9 KB.
-constexpr int64_t kBlockSteps = 96;
 
 // Interleaves rows first.. of x, of `width` elements, from eight `from` to `to` of each row; rows
 // from `rows` on are zeros.
@@ -41,10 +45,7 @@ ONNX_IRON_INLINE void interleave(const T* x, int64_t first, int64_t rows, int64_
 
 #if defined(__AVX512F__)
 
-// The accumulators of a group of rows by a panel, those of columns 2c and 2c + 1 in one register.
-struct Sums {
-  __m512 v[kRows][kColumns / 2] = {};
-};
+using Sums = TileSums<kRows>;
 
 // sums[r][c] += a[r] * b[c], eight lanes each, over `steps` eights.
 ONNX_IRON_INLINE void multiply(const float* a, const float* b, int64_t steps, Sums& sums) {
@@ -52,26 +53,15 @@ ONNX_IRON_INLINE void multiply(const float* a, const float* b, int64_t steps, Su
     const __m512 rows[kRows] = {_mm512_broadcast_f32x8(load(a).v),
                                 _mm512_broadcast_f32x8(load(a + 8).v),
                                 _mm512_broadcast_f32x8(load(a + 16).v)};
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int c = 0; c < kColumns / 2; ++c) {
-      const __m512 columns = _mm512_loadu_ps(b + 16 * c);
+      const __m512 columns = in_register(_mm512_loadu_ps(b + 16 * c));
 #pragma GCC unroll 3
       for (int r = 0; r < kRows; ++r) {
         sums.v[r][c] = _mm512_fmadd_ps(rows[r], columns, sums.v[r][c]);
       }
     }
   }
-}
-
-// The sums of a row's lanes, a column each.
-ONNX_IRON_INLINE void finish_row(const Sums& sums, int r, float* out) {
-  F8 lanes[kColumns];
-  for (int c = 0; c < kColumns / 2; ++c) {
-    lanes[2 * c] = {_mm512_castps512_ps256(sums.v[r][c])};
-    lanes[2 * c + 1] = {_mm512_extractf32x8_ps(sums.v[r][c], 1)};
-  }
-  sum_four(lanes, out);
-  sum_four(lanes + 4, out + 4);
 }
 
 #else
@@ -97,20 +87,51 @@ ONNX_IRON_INLINE void finish_row(const Sums& sums, int r, float* out) { sum_four
 
 #endif
 
-}  // namespace
-
+// b a matrix (N, K), that gives its rows as interleave does.
 template <typename T>
-void pack(const void* a, float* packed, int64_t m, int64_t k, int64_t begin, int64_t end) {
-  const int64_t steps = padded(k) / 8;
-  for (int64_t group = begin; group < end; ++group) {
-    interleave<kRows>(static_cast<const T*>(a), group * kRows, m, k, 0, steps,
-                      packed + group * steps * 8 * kRows);
+struct Plain {
+  const T* elements;
+  int64_t n, k;
+
+  template <int height>
+  void fill(int64_t first, int64_t from, int64_t to, float* out) const {
+    interleave<height>(elements, first, n, k, from, to, out);
   }
-}
+  void ask(int64_t first, int64_t from, int64_t to, int64_t part, int64_t parts) const {
+#if defined(__AVX512F__)
+    const int64_t eight = 8 * static_cast<int64_t>(sizeof(T));
+    ask_for_rows(elements, k * eight / 8, first, from * eight, to * eight, part, parts);
+#else
+    (void)first, (void)from, (void)to, (void)part, (void)parts;
+#endif
+  }
+};
 
+// b in codes, which are few bytes.
 template <typename T>
-void gemm(const float* packed, const void* b, void* out, int64_t m, int64_t n, int64_t k,
-          int64_t group, int64_t group_end, int64_t column, UnaryLoop epilogue) {
+struct Coded {
+  const Codes& codes;
+  int64_t n, k;
+
+  template <int height>
+  void fill(int64_t first, int64_t from, int64_t to, float* out) const {
+    for (int64_t r = 0; r < height; ++r) {
+      float* at = out + 8 * r;
+      if (first + r < n) {
+        for_decoded<T>(codes, first + r, k, from, to,
+                       [&](int64_t s, F8 eight) { store(at + (s - from) * 8 * height, eight); });
+      } else {
+        for (int64_t s = from; s < to; ++s, at += 8 * height) store(at, zero());
+      }
+    }
+  }
+  void ask(int64_t, int64_t, int64_t, int64_t, int64_t) const {}
+};
+
+template <typename T, typename Matrix>
+ONNX_IRON_INLINE void multiply_tile(const float* packed, const Matrix& b, void* out, int64_t m,
+                                    int64_t n, int64_t k, int64_t group, int64_t group_end,
+                                    int64_t column, UnaryLoop epilogue) {
   alignas(64) float panels[kPanels][kBlockSteps * 8 * kColumns];
   // Not set before it is used: only what a block leaves to the next is ever read.
   alignas(64) std::byte kept[kGroups][kPanels][sizeof(Sums)];
@@ -120,11 +141,14 @@ void gemm(const float* packed, const void* b, void* out, int64_t m, int64_t n, i
   for (int64_t block = 0; block < blocks; ++block) {
     const int64_t from = steps * block / blocks, to = steps * (block + 1) / blocks;
     for (int panel = 0; panel < kPanels; ++panel) {
-      interleave<kColumns>(static_cast<const T*>(b), column + panel * kColumns, n, k, from, to,
-                           panels[panel]);
+      b.template fill<kColumns>(column + panel * kColumns, from, to, panels[panel]);
     }
     for (int64_t g = group; g < group_end; ++g) {
-      const float* rows = packed + (g * steps + from) * 8 * kRows;
+      const float* rows = packed + g * group_floats(k) + from * 8 * kRows;
+      const int64_t next = block + 1 < blocks ? to : 0;
+      const int64_t next_end = next + to - from < steps ? next + to - from : steps;
+      b.ask(next > 0 ? column : column + kTileColumns, next, next_end, g - group,
+            group_end - group);
       for (int panel = 0; panel < kPanels; ++panel) {
         Sums sums;
         std::byte* held = kept[g - group][panel];
@@ -147,12 +171,43 @@ void gemm(const float* packed, const void* b, void* out, int64_t m, int64_t n, i
   }
 }
 
+}  // namespace
+
+template <typename T>
+void pack(const void* a, float* packed, int64_t m, int64_t k, int64_t begin, int64_t end) {
+  const int64_t steps = padded(k) / 8;
+  for (int64_t group = begin; group < end; ++group) {
+    interleave<kRows>(static_cast<const T*>(a), group * kRows, m, k, 0, steps,
+                      packed + group * group_floats(k));
+  }
+}
+
+template <typename T>
+void gemm(const float* packed, const void* b, void* out, int64_t m, int64_t n, int64_t k,
+          int64_t group, int64_t group_end, int64_t column, UnaryLoop epilogue) {
+  const Plain<T> matrix{static_cast<const T*>(b), n, k};
+  multiply_tile<T>(packed, matrix, out, m, n, k, group, group_end, column, epilogue);
+}
+
+template <typename T>
+void gemm_codes(const float* packed, const Codes& codes, void* out, int64_t m, int64_t n, int64_t k,
+                int64_t group, int64_t group_end, int64_t column) {
+  const Coded<T> matrix{codes, n, k};
+  multiply_tile<T>(packed, matrix, out, m, n, k, group, group_end, column, nullptr);
+}
+
 template void pack<float>(const void*, float*, int64_t, int64_t, int64_t, int64_t);
-template void pack<bf16>(const void*, float*, int64_t, int64_t, int64_t, int64_t);
 template void gemm<float>(const float*, const void*, void*, int64_t, int64_t, int64_t, int64_t,
                           int64_t, int64_t, UnaryLoop);
+template void gemm_codes<float>(const float*, const Codes&, void*, int64_t, int64_t, int64_t,
+                                int64_t, int64_t, int64_t);
+template void gemm_codes<bf16>(const float*, const Codes&, void*, int64_t, int64_t, int64_t,
+                               int64_t, int64_t, int64_t);
+#if !defined(__AVX512BF16__)
+template void pack<bf16>(const void*, float*, int64_t, int64_t, int64_t, int64_t);
 template void gemm<bf16>(const float*, const void*, void*, int64_t, int64_t, int64_t, int64_t,
                          int64_t, int64_t, UnaryLoop);
+#endif
 
 }  // namespace ONNX_IRON_PATH
 }  // namespace onnx_iron

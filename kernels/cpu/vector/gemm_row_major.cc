@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/vector/declarations.h"
 #include "kernels/cpu/vector/epilogue.h"
+#include "kernels/cpu/vector/tile_sums.h"
 
 namespace onnx_iron {
 namespace ONNX_IRON_PATH {
@@ -15,17 +16,24 @@ namespace {
 struct Wide {
   __m512 v;
 };
-constexpr int kLanes = 16, kRows = 12;
+constexpr int kLanes = 16;
 ONNX_IRON_INLINE Wide wide_at(const float* p) { return {_mm512_loadu_ps(p)}; }
+ONNX_IRON_INLINE Wide wide_at(const bf16* p) {
+  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
+}
 ONNX_IRON_INLINE void keep(float* p, Wide x) { _mm512_storeu_ps(p, x.v); }
-ONNX_IRON_INLINE Wide everywhere(float x) { return {_mm512_set1_ps(x)}; }
+ONNX_IRON_INLINE Wide everywhere(float x) { return {in_register(_mm512_set1_ps(x))}; }
 ONNX_IRON_INLINE Wide fma(Wide a, Wide b, Wide c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 
 #else
 
 using Wide = F8;
-constexpr int kLanes = 8, kRows = 6;
-ONNX_IRON_INLINE Wide wide_at(const float* p) { return load(p); }
+constexpr int kLanes = 8;
+template <typename T>
+ONNX_IRON_INLINE Wide wide_at(const T* p) {
+  return load(p);
+}
 ONNX_IRON_INLINE void keep(float* p, Wide x) { store(p, x); }
 ONNX_IRON_INLINE Wide everywhere(float x) { return splat(x); }
 
@@ -35,11 +43,13 @@ constexpr int kVectors = 2;
 constexpr int kTogether = kVectors * kLanes;
 static_assert(kRowMajorTileColumns % kTogether == 0);
 // Rows of b in a block of 16 KB.
-constexpr int64_t kBlockRows = 128;
+constexpr int64_t kBlockRows = 64;
+// Rows of b from its use to what is asked for.
+constexpr int64_t kAhead = 16;
 
-// sums[r] += a[r] * b over `steps` rows of the block b, kTogether columns of them.
-template <int rows>
-ONNX_IRON_INLINE void multiply(const float* a, int64_t stride, const float* b, int64_t steps,
+// sums[r] += a[k][r] * b[k] over `steps` rows of b, `stride` elements apart, kTogether columns.
+template <int rows, bool ahead, typename T>
+ONNX_IRON_INLINE void multiply(const float* a, const T* b, int64_t stride, int64_t steps,
                                float* sums) {
   Wide held[rows][kVectors];
   for (int r = 0; r < rows; ++r) {
@@ -47,11 +57,18 @@ ONNX_IRON_INLINE void multiply(const float* a, int64_t stride, const float* b, i
       held[r][v] = wide_at(sums + r * kRowMajorTileColumns + v * kLanes);
     }
   }
-  for (int64_t k = 0; k < steps; ++k, b += kRowMajorTileColumns) {
+  for (int64_t k = 0; k < steps; ++k, a += rows, b += stride) {
+    if constexpr (ahead) {
+      // It may be past the end, which a prefetch may be.
+      const char* next = reinterpret_cast<const char*>(b + kAhead * stride);
+      for (size_t line = 0; line < kTogether * sizeof(T); line += 64) {
+        __builtin_prefetch(next + line);
+      }
+    }
     const Wide low = wide_at(b), high = wide_at(b + kLanes);
 #pragma GCC unroll 12
     for (int r = 0; r < rows; ++r) {
-      const Wide same = everywhere(a[r * stride + k]);
+      const Wide same = everywhere(a[r]);
       held[r][0] = fma(same, low, held[r][0]);
       held[r][1] = fma(same, high, held[r][1]);
     }
@@ -63,50 +80,103 @@ ONNX_IRON_INLINE void multiply(const float* a, int64_t stride, const float* b, i
   }
 }
 
-// Any number of rows: as many as fit at once, then what is left in fewer and fewer.
-inline void multiply_rows(int64_t rows, const float* a, int64_t stride, const float* b,
-                          int64_t steps, float* sums) {
-  const auto pass = [&]<int at_once>() {
-    for (; rows >= at_once; rows -= at_once) {
-      for (int64_t at = 0; at < kRowMajorTileColumns; at += kTogether) {
-        multiply<at_once>(a, stride, b + at, steps, sums + at);
-      }
-      a += at_once * stride;
-      sums += at_once * kRowMajorTileColumns;
+// A group of any number of rows by kRowMajorTileColumns columns.
+template <bool ahead, int rows = kRowMajorGroup, typename T>
+ONNX_IRON_INLINE void multiply_group(int64_t count, const float* a, const T* b, int64_t stride,
+                                     int64_t steps, float* sums) {
+  if constexpr (rows > 1) {
+    if (count < rows) {
+      return multiply_group<ahead, rows - 1>(count, a, b, stride, steps, sums);
     }
-  };
-  pass.template operator()<kRows>();
-  if constexpr (kRows > 6) pass.template operator()<6>();
-  pass.template operator()<3>();
-  pass.template operator()<2>();
-  pass.template operator()<1>();
+  }
+  for (int64_t at = 0; at < kRowMajorTileColumns; at += kTogether) {
+    multiply<rows, ahead>(a, b + at, stride, steps, sums + at);
+  }
+}
+
+// Asks for a part of the block to come, while this one is used. It may be past b's end, which a
+// prefetch may be.
+template <typename T>
+ONNX_IRON_INLINE void ask_for_block(const T* b, int64_t n, int64_t part, int64_t parts) {
+  const int64_t end = kBlockRows * (part + 1) / parts;
+  for (int64_t s = kBlockRows * part / parts; s < end; ++s) {
+    const char* row = reinterpret_cast<const char*>(b + s * n);
+    for (size_t at = 0; at < kRowMajorTileColumns * sizeof(T); at += 64) {
+      __builtin_prefetch(row + at, 0, 2);
+    }
+  }
+}
+
+// `steps` rows of b, of which `columns` are there; zeros past them.
+template <typename T>
+ONNX_IRON_INLINE void copy_block(const T* b, int64_t n, int64_t steps, int64_t columns,
+                                 float* block) {
+  for (int64_t s = 0; s < steps; ++s, b += n, block += kRowMajorTileColumns) {
+    for (int64_t c = 0; c < kRowMajorTileColumns; c += 8) {
+      if (c + 8 <= columns) {
+        store(block + c, load(b + c));
+      } else {
+        store(block + c, c < columns ? load_part(b + c, columns - c) : zero());
+      }
+    }
+  }
 }
 
 }  // namespace
 
 template <typename T>
-void gemm_row_major(const float* a, const void* b, void* out, int64_t n, int64_t k, int64_t row,
-                    int64_t row_end, int64_t column, UnaryLoop epilogue) {
+void pack_rows(const void* a, float* packed, int64_t m, int64_t k, int64_t begin, int64_t end) {
+  for (int64_t group = begin; group < end; ++group) {
+    const int64_t first = group * kRowMajorGroup;
+    const int64_t rows = m - first < kRowMajorGroup ? m - first : int64_t{kRowMajorGroup};
+    const T* from = static_cast<const T*>(a) + first * k;
+    float* to = packed + first * k;
+    for (int64_t i = 0; i < k; ++i) {
+      for (int64_t r = 0; r < rows; ++r) *to++ = widen_one(from[r * k + i]);
+    }
+  }
+}
+
+template <typename T>
+void pack_panel(const void* b, void* out, int64_t n, int64_t k, int64_t column) {
+  const int64_t columns =
+      n - column < kRowMajorTileColumns ? n - column : int64_t{kRowMajorTileColumns};
+  copy_block(static_cast<const T*>(b) + column, n, k, columns, static_cast<float*>(out));
+}
+
+template <typename T>
+void gemm_row_major(const float* packed, const void* b, const float* panel, void* out, int64_t m,
+                    int64_t n, int64_t k, int64_t group, int64_t group_end, int64_t column,
+                    UnaryLoop epilogue) {
   alignas(64) float block[kBlockRows * kRowMajorTileColumns];
   alignas(64) float tile[kRowMajorTileRows * kRowMajorTileColumns];
+  const int64_t row = group * kRowMajorGroup;
+  const int64_t row_end = group_end * kRowMajorGroup < m ? group_end * kRowMajorGroup : m;
   std::memset(tile, 0, (row_end - row) * kRowMajorTileColumns * sizeof(float));
   const int64_t columns =
       n - column < kRowMajorTileColumns ? n - column : int64_t{kRowMajorTileColumns};
+  // Rows that are used once need no copy.
+  const bool direct = panel == nullptr && group_end - group == 1 && columns == kRowMajorTileColumns;
   for (int64_t from = 0; from < k; from += kBlockRows) {
     const int64_t steps = k - from < kBlockRows ? k - from : kBlockRows;
     const T* rows = static_cast<const T*>(b) + from * n + column;
-    for (int64_t s = 0; s < steps; ++s) {
-      float* at = block + s * kRowMajorTileColumns;
-      for (int64_t c = 0; c < kRowMajorTileColumns; c += 8) {
-        const T* eight = rows + s * n + c;
-        if (c + 8 <= columns) {
-          store(at + c, load(eight));
-        } else {
-          store(at + c, c < columns ? load_part(eight, columns - c) : zero());
-        }
+    const float* held = panel == nullptr ? block : panel + from * kRowMajorTileColumns;
+    if (panel == nullptr && !direct) copy_block(rows, n, steps, columns, block);
+    const T* next = from + kBlockRows < k
+                        ? rows + kBlockRows * n
+                        : static_cast<const T*>(b) + column + kRowMajorTileColumns;
+    for (int64_t g = group; g < group_end; ++g) {
+      if (panel == nullptr && !direct) ask_for_block(next, n, g - group, group_end - group);
+      const int64_t first = g * kRowMajorGroup;
+      const int64_t count = m - first < kRowMajorGroup ? m - first : int64_t{kRowMajorGroup};
+      const float* a = packed + first * k + from * count;
+      float* sums = tile + (first - row) * kRowMajorTileColumns;
+      if (direct) {
+        multiply_group<true>(count, a, rows, n, steps, sums);
+      } else {
+        multiply_group<false>(count, a, held, kRowMajorTileColumns, steps, sums);
       }
     }
-    multiply_rows(row_end - row, a + row * k + from, k, block, steps, tile);
   }
   T* to = static_cast<T*>(out);
   for (int64_t r = row; r < row_end; ++r) {
@@ -145,10 +215,14 @@ void gemv_row_major(const float* x, const void* b, void* out, int64_t n, int64_t
   }
 }
 
-template void gemm_row_major<float>(const float*, const void*, void*, int64_t, int64_t, int64_t,
-                                    int64_t, int64_t, UnaryLoop);
-template void gemm_row_major<bf16>(const float*, const void*, void*, int64_t, int64_t, int64_t,
-                                   int64_t, int64_t, UnaryLoop);
+template void pack_rows<float>(const void*, float*, int64_t, int64_t, int64_t, int64_t);
+template void pack_rows<bf16>(const void*, float*, int64_t, int64_t, int64_t, int64_t);
+template void pack_panel<float>(const void*, void*, int64_t, int64_t, int64_t);
+template void pack_panel<bf16>(const void*, void*, int64_t, int64_t, int64_t);
+template void gemm_row_major<float>(const float*, const void*, const float*, void*, int64_t,
+                                    int64_t, int64_t, int64_t, int64_t, int64_t, UnaryLoop);
+template void gemm_row_major<bf16>(const float*, const void*, const float*, void*, int64_t, int64_t,
+                                   int64_t, int64_t, int64_t, int64_t, UnaryLoop);
 template void gemv_row_major<float>(const float*, const void*, void*, int64_t, int64_t, int64_t,
                                     int64_t, UnaryLoop);
 template void gemv_row_major<bf16>(const float*, const void*, void*, int64_t, int64_t, int64_t,

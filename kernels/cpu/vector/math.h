@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/cpu/vector/simd.h"
+#include "kernels/cpu/vector/wide.h"
 
 namespace onnx_iron {
 namespace ONNX_IRON_PATH {
@@ -59,6 +60,17 @@ ONNX_IRON_INLINE D8 negative(D8 x) { return sub(splat_double(0.0), x); }
 
 ONNX_IRON_INLINE D8 silu(D8 x) { return div(x, add(splat_double(1.0), exp(negative(x)))); }
 
+ONNX_IRON_INLINE D8 tanh(D8 x) {
+  const D8 one = splat_double(1.0);
+  // The quotient cancels near 0: there a series, 4e-12 at its end.
+  constexpr double kSeries[] = {1.0, -1.0 / 3, 2.0 / 15};
+  // Past 20 the result is 1, and infinity / infinity must not come up.
+  const D8 near = smaller(splat_double(20.0), larger(splat_double(-20.0), x));
+  const D8 e = exp(add(near, near));
+  const D8 series = mul(near, polynomial(kSeries, mul(near, near)));
+  return where_less(absolute(x), splat_double(0.02), series, div(sub(e, one), add(e, one)));
+}
+
 // max(x, 0) + log1p(exp(-|x|)), the logarithm as 2 atanh(w): 2e-10 of it at w = 1/3, its largest.
 ONNX_IRON_INLINE D8 softplus(D8 x) {
   constexpr double kSeries[] = {2.0,      2.0 / 3,  2.0 / 5,  2.0 / 7,  2.0 / 9, 2.0 / 11,
@@ -71,22 +83,23 @@ ONNX_IRON_INLINE D8 softplus(D8 x) {
 }
 
 // float32 all the way, for softmax: 2 ulp for x <= 0; 0 where the result would be subnormal.
-ONNX_IRON_INLINE F8 fast_exp(F8 x) {
-  const F8 round = splat(12582912.0f);  // 1.5 * 2**23
-  const F8 lowest = splat(-87.0f);
-  const F8 clamped = larger(lowest, x);
-  const F8 biased = fma(clamped, splat(1.44269504f), round);
-  const F8 n = sub(biased, round);
+template <typename V>
+ONNX_IRON_INLINE V fast_exp(V x) {
+  const V round = all<V>(12582912.0f);  // 1.5 * 2**23
+  const V lowest = all<V>(-87.0f);
+  const V clamped = larger(lowest, x);
+  const V biased = fma(clamped, all<V>(1.44269504f), round);
+  const V n = sub(biased, round);
   // ln(2) in two parts, the first exact in 12 bits.
-  F8 r = fma(n, splat(-0.693359375f), clamped);
-  r = fma(n, splat(2.12194440e-4f), r);
-  F8 q = splat(0.001392625083f);
-  q = fma(q, r, splat(0.008363232884f));
-  q = fma(q, r, splat(0.04166655421f));
-  q = fma(q, r, splat(0.1666657667f));
-  q = fma(q, r, splat(0.5f));
-  const F8 result = mul(add(splat(1.0f), fma(q, mul(r, r), r)), power_of_two(biased));
-  return where_less(x, lowest, zero(), result);
+  V r = fma(n, all<V>(-0.693359375f), clamped);
+  r = fma(n, all<V>(2.12194440e-4f), r);
+  V q = all<V>(0.001392625083f);
+  q = fma(q, r, all<V>(0.008363232884f));
+  q = fma(q, r, all<V>(0.04166655421f));
+  q = fma(q, r, all<V>(0.1666657667f));
+  q = fma(q, r, all<V>(0.5f));
+  const V result = mul(add(all<V>(1.0f), fma(q, mul(r, r), r)), power_of_two(biased));
+  return where_less(x, lowest, all<V>(0.0f), result);
 }
 
 }  // namespace ONNX_IRON_PATH

@@ -45,7 +45,7 @@ void scan_eight(const ScanShape& shape, const ScanOperands& at, int64_t rows, in
   const int64_t states = shape.states;
   const float* a = at.a + first * states;
   float* h = at.new_state + first * states;
-  if (at.new_state != at.state) {
+  if (at.new_state != at.state && states > 0) {
     std::memcpy(h, at.state + first * states, count * states * sizeof(float));
   }
   const F8 bias = at.dt_bias == nullptr ? zero() : load_part(at.dt_bias + first, count);

@@ -26,10 +26,17 @@ constexpr TypedLoops typed() {
       .widened_exp = widened_exp<T>,
       .gemv = gemv<T>,
       .pack = pack<T>,
+      .tile_columns = kTileColumns,
       .gemm = gemm<T>,
+      .gemm_codes = gemm_codes<T>,
+      .decode = decode<T>,
       .gemv_row_major = gemv_row_major<T>,
+      .row_major_group = kRowMajorGroup,
+      .pack_rows = pack_rows<T>,
+      .pack_panel = pack_panel<T>,
       .gemm_row_major = gemm_row_major<T>,
       .attention = attention<T>,
+      .attention_pack = attention_pack<T>,
   };
 }
 
@@ -52,12 +59,13 @@ constexpr const FunctionFile* kFunctions[] = {
 
 extern const Loops kLoops;
 // Constant, so that nothing of this instruction set runs when the library is loaded.
-constinit const Loops kLoops = {ONNX_IRON_TEXT(ONNX_IRON_PATH),
-                                typed<float>(),
-                                typed<bf16>(),
-                                {.attention_fold = attention_fold, .divide = divide},
-                                kFunctions,
-                                std::size(kFunctions)};
+constinit const Loops kLoops = {
+    ONNX_IRON_TEXT(ONNX_IRON_PATH),
+    typed<float>(),
+    typed<bf16>(),
+    {.attention_tile = attention_tile, .attention_fold = attention_fold, .divide = divide},
+    kFunctions,
+    std::size(kFunctions)};
 
 }  // namespace ONNX_IRON_PATH
 }  // namespace onnx_iron

@@ -48,7 +48,7 @@ class GemmaConfig(DecoderConfig):
 class GemmaLayer:
     """Attention, then a gated product, with a norm before and after each."""
 
-    def __init__(self, weights: Weights, config: GemmaConfig, kind: str, context: int) -> None:
+    def __init__(self, weights: Weights, config: GemmaConfig, kind: str, shape: Shape) -> None:
         width = config.hidden_size
         norm = partial(_norm, config)
         self.input_layernorm = norm(weights.at("input_layernorm"), width)
@@ -64,10 +64,10 @@ class GemmaLayer:
             config.heads,
             scale=config.scale,
             softcap=config.attention_cap,
-            window=windowed(config.window, context) if kind == _SLIDING else None,
+            window=windowed(config.window, shape.context) if kind == _SLIDING else None,
             rope=kind,
         )
-        self.self_attn = Attention.of(own, heads, context, norms=norms)
+        self.self_attn = Attention.of(own, heads, shape.cache, norms=norms)
         activation = partial(F.gelu, approximate="tanh")
         self.mlp = GatedMLP.of(
             weights.at("mlp"), width, config.intermediate_size, activation=activation
@@ -88,7 +88,7 @@ class Gemma(Decoder):
         body = weights.at("model")
         embedding = body("embed_tokens.weight", config.vocab_size, config.hidden_size)
         layers = [
-            GemmaLayer(body.at(f"layers.{i}"), config, kind, shape.context)
+            GemmaLayer(body.at(f"layers.{i}"), config, kind, shape)
             for i, kind in enumerate(config.layer_types)
         ]
         ropes = {_FULL: config.rope, _SLIDING: config.sliding_rope or config.rope}

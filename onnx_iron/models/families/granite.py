@@ -55,7 +55,7 @@ class Granite(Decoder):
             attention = Attention.of(
                 own.at("self_attn"),
                 heads,
-                shape.context,
+                shape.cache,
                 bias=config.attention_bias,
                 out_bias=config.attention_bias,
             )

@@ -34,7 +34,7 @@ class Lfm2Config(DecoderConfig):
 class ShortConv:
     """``out(C * conv(B * x))``, B, C and x being projections of the rows."""
 
-    def __init__(self, weights: Weights, config: Lfm2Config, chunk: int) -> None:
+    def __init__(self, weights: Weights, config: Lfm2Config, shape: Shape) -> None:
         width, taps = config.hidden_size, config.conv_kernel
         inner = weights("in_proj.weight", 3 * width, width)
         self.b, self.c, self.x = (rows(inner, k * width, (k + 1) * width) for k in range(3))
@@ -48,7 +48,7 @@ class ShortConv:
         filters = weights("conv.weight", width, 1, taps)
         self.taps = derived(filters, (taps, width), lambda w: w[:, 0].T)
         self.out_proj = Linear.of(weights.at("out_proj"), width, width, bias=config.conv_bias)
-        self.conv = F.conv_state(taps, width, chunk, weights.dtype)
+        self.conv = F.conv_state(taps, width, shape.chunk, weights.dtype, batch=shape.batch)
 
     def __call__(self, h: Handle, call: Call) -> Handle:
         biases = self.biases or (None, None, None)
@@ -90,7 +90,7 @@ def build(config: Lfm2Config, weights: Weights, shape: Shape) -> Decoder:
         own = body.at(f"layers.{i}")
         operator: ShortConv | Attention
         if kind == _CONV:
-            operator = ShortConv(own.at("conv"), config, shape.chunk)
+            operator = ShortConv(own.at("conv"), config, shape)
         else:
             attention = own.at("self_attn")
             norms = (
@@ -98,7 +98,7 @@ def build(config: Lfm2Config, weights: Weights, shape: Shape) -> Decoder:
                 RMSNorm(attention.at("k_layernorm"), config.head_dim, config.rms_norm_eps),
             )
             operator = Attention.of(
-                attention, config.heads, shape.context, out="out_proj", norms=norms
+                attention, config.heads, shape.cache, out="out_proj", norms=norms
             )
         layers.append(Lfm2Layer(own, config, operator))
     return Decoder(

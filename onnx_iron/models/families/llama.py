@@ -66,7 +66,7 @@ def build(config: LlamaConfig, weights: Weights, shape: Shape) -> Decoder:
         attention = Attention.of(
             own.at("self_attn"),
             config.heads,
-            shape.context,
+            shape.cache,
             bias=config.attention_bias,
             out_bias=config.attention_bias,
         )

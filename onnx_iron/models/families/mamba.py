@@ -53,7 +53,7 @@ class MambaConfig:
 class Mixer:
     """A convolution and a selective scan, multiplied by a gate, between two projections."""
 
-    def __init__(self, weights: Weights, config: MambaConfig, chunk: int) -> None:
+    def __init__(self, weights: Weights, config: MambaConfig, shape: Shape) -> None:
         width, inner, taps = config.hidden_size, config.inner_size, config.conv_kernel
         rank, states = config.step_rank, config.state_size
         into = weights("in_proj.weight", 2 * inner, width)
@@ -79,8 +79,8 @@ class Mixer:
         logarithm = weights.wide("A_log", inner, states)
         self.a = derived(logarithm, logarithm.shape, lambda array: -np.exp(array))
         self.out_proj = Linear.of(weights.at("out_proj"), inner, width, bias=config.bias)
-        self.conv = F.conv_state(taps, inner, chunk, weights.dtype)
-        self.scanned = state((inner, states), FLOAT32)
+        self.conv = F.conv_state(taps, inner, shape.chunk, weights.dtype, batch=shape.batch)
+        self.scanned = state((*shape.sequences, inner, states), FLOAT32)
         self._norm_eps = config.scan_norm_eps
 
     def __call__(self, h: Handle) -> Handle:
@@ -108,9 +108,9 @@ class Mixer:
 class MambaLayer:
     """A mixer after a norm, added to what it was given."""
 
-    def __init__(self, weights: Weights, config: MambaConfig, chunk: int) -> None:
+    def __init__(self, weights: Weights, config: MambaConfig, shape: Shape) -> None:
         self.norm = RMSNorm(weights.at("norm"), config.hidden_size, config.norm_eps)
-        self.mixer = Mixer(weights.at("mixer"), config, chunk)
+        self.mixer = Mixer(weights.at("mixer"), config, shape)
         self._dtype = weights.dtype
 
     def __call__(self, h: Handle, call: Call) -> Handle:
@@ -128,10 +128,7 @@ class Mamba(Decoder):
         tied = config.tie_embeddings
         super().__init__(
             embedding,
-            [
-                MambaLayer(body.at(f"layers.{i}"), config, shape.chunk)
-                for i in range(config.num_layers)
-            ],
+            [MambaLayer(body.at(f"layers.{i}"), config, shape) for i in range(config.num_layers)],
             RMSNorm(body.at("norm_f"), config.hidden_size, config.norm_eps),
             embedding if tied else weights("lm_head.weight", *embedding.shape),
             {},

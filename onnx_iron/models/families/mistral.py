@@ -35,7 +35,7 @@ def build(config: MistralConfig, weights: Weights, shape: Shape) -> Decoder:
     layers = []
     for i in range(config.num_layers):
         own = weights.at(f"model.layers.{i}")
-        attention = Attention.of(own.at("self_attn"), heads, shape.context)
+        attention = Attention.of(own.at("self_attn"), heads, shape.cache)
         mlp = GatedMLP.of(own.at("mlp"), config.hidden_size, config.intermediate_size)
         layers.append(LlamaLayer(own, config, attention, mlp))
     return decoder(config, weights, shape, layers)

@@ -29,7 +29,7 @@ def build(config: MistralConfig, weights: Weights, shape: Shape) -> Decoder:
         own = weights.at(f"model.layers.{i}")
         q, k, v = parts(own, "self_attn.qkv_proj", hidden, queries, keys, keys)
         o = Linear.of(own.at("self_attn.o_proj"), queries, hidden)
-        attention = Attention(heads, q, k, v, o, context=shape.context, dtype=weights.dtype)
+        attention = Attention(heads, q, k, v, o, cache=shape.cache, dtype=weights.dtype)
         gate, up = parts(own, "mlp.gate_up_proj", hidden, inner, inner)
         mlp = GatedMLP(gate, up, Linear.of(own.at("mlp.down_proj"), inner, hidden))
         layers.append(LlamaLayer(own, config, attention, mlp))

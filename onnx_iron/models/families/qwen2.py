@@ -14,7 +14,7 @@ def build(config: DecoderConfig, weights: Weights, shape: Shape) -> Decoder:
     layers = []
     for i in range(config.num_layers):
         own = weights.at(f"model.layers.{i}")
-        attention = Attention.of(own.at("self_attn"), config.heads, shape.context, bias=True)
+        attention = Attention.of(own.at("self_attn"), config.heads, shape.cache, bias=True)
         mlp = GatedMLP.of(own.at("mlp"), config.hidden_size, config.intermediate_size)
         layers.append(LlamaLayer(own, config, attention, mlp))
     return decoder(config, weights, shape, layers)

@@ -1,0 +1,110 @@
+// What becomes of a query row's scores with a chunk of keys: both ways to make them share it.
+#pragma once
+
+#include "kernels/cpu/vector/declarations.h"
+#include "kernels/cpu/vector/math.h"
+
+namespace onnx_iron {
+namespace ONNX_IRON_PATH {
+
+inline constexpr float kLowest = -3.40282347e38f;
+inline constexpr float kMinusInfinity = -__builtin_inff();
+
+ONNX_IRON_INLINE float bias_at(const AttentionChunk& chunk, const AttentionRow& row, int64_t j) {
+  return chunk.float_bias ? static_cast<const float*>(row.bias)[j]
+                          : widen_one(static_cast<const bf16*>(row.bias)[j]);
+}
+
+ONNX_IRON_INLINE bool is_seen(const AttentionChunk& chunk, const AttentionRow& row, int64_t j) {
+  return j >= row.first && j < row.last && (row.mask == nullptr || row.mask[j] != 0) &&
+         (row.bias == nullptr || bias_at(chunk, row, j) != kMinusInfinity);
+}
+
+inline bool sees_any(const AttentionChunk& chunk, const AttentionRow& row) {
+  for (int64_t j = row.first; j < row.last; ++j) {
+    if (is_seen(chunk, row, j)) return true;
+  }
+  return false;
+}
+
+// Minus infinity hides a key, whatever its score is.
+template <typename T>
+ONNX_IRON_INLINE void add_bias(const void* biases, int64_t keys, float* scores) {
+  const T* from = static_cast<const T*>(biases);
+  for_eights(keys, [&](int64_t j, auto load_part, auto store_part) {
+    const F8 bias = load_part(from + j), moved = add(load_part(scores + j), bias);
+    store_part(scores + j, where_less(bias, splat(kLowest), splat(kMinusInfinity), moved));
+  });
+}
+
+// Products with keys begin..end-1, where all that the row sees are, become scores, and those it
+// does not see minus infinity.
+inline void make_scores(const AttentionChunk& chunk, const AttentionRow& row, int64_t begin,
+                        int64_t end, float* scores) {
+  const Wide by = all<Wide>(chunk.scale);
+  for (int64_t j = begin; j < end; j += kWide) keep(scores + j, mul(wide_at(scores + j), by));
+  if (chunk.softcap != 0.0f) {
+    const F8 cap = splat(chunk.softcap);
+    for (int64_t j = begin; j < end; j += 8) {
+      const F8 part = div(load(scores + j), cap);
+      store(scores + j, mul(cap, to_float(tanh(to_double(part)))));
+    }
+  }
+  if (row.slope != 0.0f) {
+    for (int64_t j = begin; j < end; ++j) {
+      scores[j] += row.slope * (row.away + static_cast<float>(j));
+    }
+  }
+  if (row.offset != 0.0f) {
+    for (int64_t j = begin; j < end; ++j) scores[j] += row.offset;
+  }
+  if (row.bias != nullptr && chunk.float_bias) add_bias<float>(row.bias, row.last, scores);
+  if (row.bias != nullptr && !chunk.float_bias) add_bias<bf16>(row.bias, row.last, scores);
+  if (row.mask != nullptr) {
+    for (int64_t j = row.first; j < row.last; ++j) {
+      scores[j] = row.mask[j] != 0 ? scores[j] : kMinusInfinity;
+    }
+  }
+  for (int64_t j = begin; j < row.first; ++j) scores[j] = kMinusInfinity;
+  for (int64_t j = row.last; j < end; ++j) scores[j] = kMinusInfinity;
+}
+
+// Products with keys become exp(score - largest), and the record gets that largest score and their
+// sum, in eight lanes, key j in lane j % 8. `begin` and `end` are whole numbers of kWide.
+inline void weigh_scores(const AttentionChunk& chunk, const AttentionRow& row, int64_t begin,
+                         int64_t end, float* scores, float* largest, float* total) {
+  if (row.first >= row.last) {
+    for (int64_t j = begin; j < end; ++j) scores[j] = 0.0f;
+    *largest = kMinusInfinity;
+    *total = 0.0f;
+    return;
+  }
+  make_scores(chunk, row, begin, end, scores);
+  Wide wide = all<Wide>(kLowest);  // not -inf, which a score may be: -inf - -inf is NaN
+  for (int64_t j = begin; j < end; j += kWide) wide = larger(wide_at(scores + j), wide);
+  float lanes[8];
+  store(lanes, larger_half(wide));
+  float most = lanes[0];
+  for (int lane = 1; lane < 8; ++lane) most = lanes[lane] > most ? lanes[lane] : most;
+  const Wide offset = all<Wide>(most);
+  F8 sums = zero();
+  for (int64_t j = begin; j < end; j += kWide) {
+    const Wide weights = fast_exp(sub(wide_at(scores + j), offset));
+    keep(scores + j, weights);
+    sums = add_eights(sums, weights);
+  }
+  *total = sum(sums);
+  *largest = *total == 0.0f && !sees_any(chunk, row) ? kMinusInfinity : most;
+}
+
+inline bool all_finite(const float* x, int64_t width) {
+  F8 differences = zero();
+  for (int64_t i = 0; i < width; i += 8) {
+    const F8 part = load(x + i);
+    differences = add(differences, sub(part, part));
+  }
+  return sum(differences) == 0.0f;
+}
+
+}  // namespace ONNX_IRON_PATH
+}  // namespace onnx_iron
