@@ -142,12 +142,15 @@ lowered = pytest.mark.parametrize(
 )
 
 
+def dtype_of(kind: Kind) -> Any:
+    """What an operand of a kind is in a design's tests."""
+    if kind in (Kind.SCALAR, Kind.INDEX):
+        return np.dtype(INT32)
+    return np.dtype(bool) if kind is Kind.BOOL else np.dtype(BFLOAT16)
+
+
 def design_of(op: Any, shapes: Mapping[str, tuple[int, ...]], device: Target) -> Design:
-    integers = (Kind.INDEX, Kind.SCALAR)
-    kinds = {d.name: INT32 if d.kind in integers else BFLOAT16 for d in op.inputs}
-    specs = [
-        (shapes[d.name], np.dtype(kinds[d.name])) if d.name in shapes else None for d in op.inputs
-    ]
+    specs = [(shapes[d.name], dtype_of(d.kind)) if d.name in shapes else None for d in op.inputs]
     design = design_for(op, specs, device)
     assert isinstance(design, Design), design
     return design

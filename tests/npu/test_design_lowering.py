@@ -16,12 +16,13 @@ from design_cases import (
     DESIGNED,
     LOWERED,
     design_of,
+    dtype_of,
     lowered,
     walked,
     whole_design,
 )
 
-from onnx_iron.dtypes import BFLOAT16, INT32, Array
+from onnx_iron.dtypes import Array
 from onnx_iron.kernels.aie.build import kernel_source
 from onnx_iron.kernels.designs import Refusal, Target, design_for
 from onnx_iron.kernels.designs.design import (
@@ -31,7 +32,6 @@ from onnx_iron.kernels.designs.design import (
 from onnx_iron.kernels.designs.lowering import lower
 from onnx_iron.kernels.designs.schedule import schedule
 from onnx_iron.operators import OPERATORS
-from onnx_iron.operators.base import Kind
 from onnx_iron.operators.gemm import GEMM
 
 
@@ -89,11 +89,8 @@ def test_addresses_made_ahead_of_calls_are_inside_of_their_buffers(
             name: tuple(factor * n if n > 1 else n for n in shape)
             for name, shape in case.shapes.items()
         } | dict.fromkeys(case.values, ())
-        integers = (Kind.SCALAR, Kind.INDEX)
         specs = [
-            (shapes[name], np.dtype(INT32 if kind in integers else BFLOAT16))
-            if name in shapes
-            else None
+            (shapes[name], dtype_of(kind)) if name in shapes else None
             for name, kind in kinds.items()
         ]
         try:

@@ -28,7 +28,7 @@ from onnx_iron.kernels.designs.interpreter import run
 from onnx_iron.operators import OPERATORS
 from onnx_iron.operators.arithmetic import Add
 from onnx_iron.operators.attention import Attention
-from onnx_iron.operators.base import In, Op
+from onnx_iron.operators.base import In, Kind, Op
 from onnx_iron.operators.causal_conv1d import CausalConv1d
 from onnx_iron.operators.copy import Copy
 from onnx_iron.operators.embedding import Embedding
@@ -270,7 +270,11 @@ def test_every_operator_has_a_design_and_its_cases_run_or_are_refused(
     for case in op_class.cases:
         op = op_class(**case.attributes)
         ids = {"ids": np.zeros(case.shapes["ids"], INT32)} if "ids" in case.shapes else {}
-        inputs = {k: numbers(1, *shape) for k, shape in case.shapes.items()} | ids
+        masks = {d.name for d in op.inputs if d.kind is Kind.BOOL}
+        inputs = {
+            k: numbers(1, *shape) > 0 if k in masks else numbers(1, *shape)
+            for k, shape in case.shapes.items()
+        } | ids
         inputs |= {k: word(v) for k, v in case.values.items()}
         design = made(op, inputs, device)
         if isinstance(design, Refusal):

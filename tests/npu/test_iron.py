@@ -12,11 +12,11 @@ from typing import Any
 import iron_stub
 import numpy as np
 import pytest
-from design_cases import DESIGNED, LOWERED, design_of
+from design_cases import DESIGNED, LOWERED, design_of, dtype_of
 from design_compiler import COMPILER
 from npu_models import CHUNK, SMALL_LLAMA, export_decoder, export_short_conv
 
-from onnx_iron.dtypes import BFLOAT16, INT32
+from onnx_iron.dtypes import BFLOAT16
 from onnx_iron.graph import Weight
 from onnx_iron.kernels.designs import Design, Target, design_for
 from onnx_iron.kernels.designs.lowering import lower
@@ -24,7 +24,6 @@ from onnx_iron.models.decoder import Shape
 from onnx_iron.models.families.llama import LlamaConfig
 from onnx_iron.models.rope import Rope
 from onnx_iron.operators import OPERATORS
-from onnx_iron.operators.base import Kind
 from onnx_iron.operators.gemv import GEMV
 from onnx_iron.provider.devices.npu.build import plans_of
 
@@ -39,12 +38,8 @@ def designs_of_cases(target: Target) -> Iterator[Design]:
                 **case.shapes,
                 **dict.fromkeys(case.values, ()),
             }
-            integers = (Kind.SCALAR, Kind.INDEX)
             specs = [
-                (shapes[d.name], np.dtype(INT32 if d.kind in integers else BFLOAT16))
-                if d.name in shapes
-                else None
-                for d in op.inputs
+                (shapes[d.name], dtype_of(d.kind)) if d.name in shapes else None for d in op.inputs
             ]
             made = design_for(op, specs, target)
             if isinstance(made, Design):

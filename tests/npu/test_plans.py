@@ -10,16 +10,20 @@ import pytest
 from design_compiler import COMPILER, MAGIC
 from npu_models import build_for, export_short_conv, export_small_llama
 
+from onnx_iron.dtypes import BFLOAT16, FLOAT32, INT32, INT64, Spec
 from onnx_iron.kernels.designs import Target
 from onnx_iron.kernels.designs.decode_attention import Parts
 from onnx_iron.operators.arithmetic import Add, Div
+from onnx_iron.operators.attention import Attention
 from onnx_iron.provider.devices.npu.artifacts import Artifact, images, with_numbers
+from onnx_iron.provider.devices.npu.attention import attention_parts
 from onnx_iron.provider.devices.npu.build import plans_of
 from onnx_iron.provider.devices.npu.errors import NpuUnavailableError
 from onnx_iron.provider.devices.npu.image import MOST_DESIGNS
 from onnx_iron.provider.devices.npu.limits import within_watchdog
 from onnx_iron.provider.devices.npu.targets import pci_device, target_of
 from onnx_iron.provider.devices.npu.work import Place, Plan, Work
+from onnx_iron.provider.lowering import KernelCall, Lowering
 
 DEVICES = list(Target)
 
@@ -217,6 +221,52 @@ def test_a_call_counts_the_filled_rounds_of_its_caches(llama: Path, device: Targ
                 known[work.step.outputs[0]] = work.step.op.reference(*given)
         assert int(known[seen]) == position + 1
         assert int(known[rounds]) == position // parts.every + 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "attributes", "taken"),
+    [
+        ({}, {}, True),
+        ({"position": None}, {"is_causal": False}, True),
+        ({"position": None, "kv_rows": Spec((), INT32)}, {"is_causal": False}, True),
+        ({}, {"scale": 0.5}, True),
+        ({"kv_rows": Spec((), INT32)}, {}, False),
+        ({}, {"softcap": 2.0}, False),
+        ({}, {"window": 8}, False),
+        ({"mask": Spec((1, 256), np.dtype(bool))}, {}, False),
+        ({"bias": Spec((1, 256), BFLOAT16)}, {}, False),
+        ({"alibi": Spec((4,), BFLOAT16)}, {}, False),
+        ({"sinks": Spec((4,), BFLOAT16)}, {}, False),
+        ({"query": Spec((2, 4, 64), BFLOAT16)}, {}, False),
+        ({"query": Spec((1, 4, 64), FLOAT32)}, {}, False),
+        ({"value": Spec((256, 2, 32), BFLOAT16)}, {}, False),
+        ({"position": Spec((), INT64)}, {}, False),
+        (
+            {
+                "query": Spec((1, 1, 4, 64), BFLOAT16),
+                **dict.fromkeys(("key", "value"), Spec((1, 256, 2, 64), BFLOAT16)),
+            },
+            {},
+            False,
+        ),
+    ],
+)
+def test_attention_in_parts_is_a_decoders_without_what_the_kernel_has_not(
+    changes: dict[str, Any], attributes: dict[str, Any], taken: bool
+) -> None:
+    given = {
+        "query": Spec((1, 4, 64), BFLOAT16),
+        "key": Spec((256, 2, 64), BFLOAT16),
+        "value": Spec((256, 2, 64), BFLOAT16),
+        "position": Spec((), INT32),
+        **changes,
+    }
+    op = Attention(**{"is_causal": True, **attributes})
+    names = [slot.name if given.get(slot.name) else None for slot in op.inputs]
+    lowering = Lowering(specs={name: spec for name, spec in given.items() if spec})
+    step = KernelCall("attention", op, names, ["y"])
+    found = attention_parts(step, lowering, Target.NPU2)
+    assert found == (Parts(8, 4, 2, 64, 256) if taken else None)
 
 
 def test_an_attention_that_is_no_decoders_keeps_its_own_design(llama: Path) -> None:

@@ -142,7 +142,8 @@ def attention_parts(step: KernelCall, lowering: Lowering, target: Target) -> Par
     plain = not any(name is not None for name in others)
     numbers = [name for name in (position, valid) if name is not None]
     if (
-        query.shape[0] != 1
+        len(query.shape) != 3
+        or query.shape[0] != 1
         or key.shape[2] != value.shape[2]
         or any(spec.dtype != BFLOAT16 for spec in (query, key, value))
         or any(lowering.specs[name] != Spec((), INT32) for name in numbers)
