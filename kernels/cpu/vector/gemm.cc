@@ -47,18 +47,17 @@ ONNX_IRON_INLINE void interleave(const T* x, int64_t first, int64_t rows, int64_
 
 using Sums = TileSums<kRows>;
 
-// sums[r][c] += a[r] * b[c], eight lanes each, over `steps` eights and `live` rows of a group.
-template <int live>
+// sums[r][c] += a[r] * b[c], eight lanes each, over `steps` eights.
 ONNX_IRON_INLINE void multiply(const float* a, const float* b, int64_t steps, Sums& sums) {
   for (int64_t s = 0; s < steps; ++s, a += 8 * kRows, b += 8 * kColumns) {
-    __m512 rows[live];
+    __m512 rows[kRows];
 #pragma GCC unroll 3
-    for (int r = 0; r < live; ++r) rows[r] = _mm512_broadcast_f32x8(load(a + 8 * r).v);
+    for (int r = 0; r < kRows; ++r) rows[r] = _mm512_broadcast_f32x8(load(a + 8 * r).v);
 #pragma GCC unroll 8
     for (int c = 0; c < kColumns / 2; ++c) {
       const __m512 columns = in_register(_mm512_loadu_ps(b + 16 * c));
 #pragma GCC unroll 3
-      for (int r = 0; r < live; ++r) {
+      for (int r = 0; r < kRows; ++r) {
         sums.v[r][c] = _mm512_fmadd_ps(rows[r], columns, sums.v[r][c]);
       }
     }
@@ -71,18 +70,17 @@ struct Sums {
   F8 v[kRows][kColumns] = {};
 };
 
-// sums[r][c] += a[r] * b[c], eight lanes each, over `steps` eights and `live` rows of a group.
-template <int live>
+// sums[r][c] += a[r] * b[c], eight lanes each, over `steps` eights.
 ONNX_IRON_INLINE void multiply(const float* a, const float* b, int64_t steps, Sums& sums) {
   for (int64_t s = 0; s < steps; ++s, a += 8 * kRows, b += 8 * kColumns) {
-    F8 rows[live];
+    F8 rows[kRows];
 #pragma GCC unroll 3
-    for (int r = 0; r < live; ++r) rows[r] = load(a + 8 * r);
+    for (int r = 0; r < kRows; ++r) rows[r] = load(a + 8 * r);
 #pragma GCC unroll 4
     for (int c = 0; c < kColumns; ++c) {
       const F8 column = load(b + 8 * c);
 #pragma GCC unroll 3
-      for (int r = 0; r < live; ++r) sums.v[r][c] = fma(rows[r], column, sums.v[r][c]);
+      for (int r = 0; r < kRows; ++r) sums.v[r][c] = fma(rows[r], column, sums.v[r][c]);
     }
   }
 }
@@ -177,13 +175,7 @@ void multiply_tile(const float* packed, const Matrix& b, void* out, int64_t m, i
         Sums sums;
         std::byte* held = kept[g - group][panel];
         if (block > 0) std::memcpy(&sums, held, sizeof(Sums));
-        if (m - g * kRows >= kRows) {
-          multiply<kRows>(rows, panels[panel], to - from, sums);
-        } else if (m - g * kRows == 2) {
-          multiply<2>(rows, panels[panel], to - from, sums);
-        } else {
-          multiply<1>(rows, panels[panel], to - from, sums);
-        }
+        multiply(rows, panels[panel], to - from, sums);
         if (block + 1 < blocks) {
           std::memcpy(held, &sums, sizeof(Sums));
         } else {
