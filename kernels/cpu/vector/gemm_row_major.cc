@@ -145,16 +145,8 @@ void pack_rows(const void* a, float* packed, int64_t m, int64_t k, int64_t begin
 }
 
 template <typename T>
-void pack_panel(const void* b, void* out, int64_t n, int64_t k, int64_t column) {
-  const int64_t columns =
-      n - column < kRowMajorTileColumns ? n - column : int64_t{kRowMajorTileColumns};
-  copy_block(static_cast<const T*>(b) + column, n, k, columns, static_cast<float*>(out));
-}
-
-template <typename T>
-void gemm_row_major(const float* packed, const void* b, const float* panel, void* out, int64_t m,
-                    int64_t n, int64_t k, int64_t group, int64_t group_end, int64_t column,
-                    UnaryLoop epilogue) {
+void gemm_row_major(const float* packed, const void* b, void* out, int64_t m, int64_t n, int64_t k,
+                    int64_t group, int64_t group_end, int64_t column, UnaryLoop epilogue) {
   alignas(64) float block[kBlockRows * kRowMajorTileColumns];
   alignas(64) float tile[kRowMajorTileRows * kRowMajorTileColumns];
   const int64_t most = group_rows(m);
@@ -164,17 +156,16 @@ void gemm_row_major(const float* packed, const void* b, const float* panel, void
   const int64_t columns =
       n - column < kRowMajorTileColumns ? n - column : int64_t{kRowMajorTileColumns};
   // Rows that are used once need no copy.
-  const bool direct = panel == nullptr && group_end - group == 1 && columns == kRowMajorTileColumns;
+  const bool direct = group_end - group == 1 && columns == kRowMajorTileColumns;
   for (int64_t from = 0; from < k; from += kBlockRows) {
     const int64_t steps = k - from < kBlockRows ? k - from : kBlockRows;
     const T* rows = static_cast<const T*>(b) + from * n + column;
-    const float* held = panel == nullptr ? block : panel + from * kRowMajorTileColumns;
-    if (panel == nullptr && !direct) copy_block(rows, n, steps, columns, block);
+    if (!direct) copy_block(rows, n, steps, columns, block);
     const T* next = from + kBlockRows < k
                         ? rows + kBlockRows * n
                         : static_cast<const T*>(b) + column + kRowMajorTileColumns;
     for (int64_t g = group; g < group_end; ++g) {
-      if (panel == nullptr && !direct) ask_for_block(next, n, g - group, group_end - group);
+      if (!direct) ask_for_block(next, n, g - group, group_end - group);
       const int64_t first = g * most;
       const int64_t count = m - first < most ? m - first : most;
       const float* a = packed + first * k + from * count;
@@ -182,7 +173,7 @@ void gemm_row_major(const float* packed, const void* b, const float* panel, void
       if (direct) {
         multiply_group<true>(count, a, rows, n, steps, sums);
       } else {
-        multiply_group<false>(count, a, held, kRowMajorTileColumns, steps, sums);
+        multiply_group<false>(count, a, block, kRowMajorTileColumns, steps, sums);
       }
     }
   }
@@ -225,12 +216,10 @@ void gemv_row_major(const float* x, const void* b, void* out, int64_t n, int64_t
 
 template void pack_rows<float>(const void*, float*, int64_t, int64_t, int64_t, int64_t);
 template void pack_rows<bf16>(const void*, float*, int64_t, int64_t, int64_t, int64_t);
-template void pack_panel<float>(const void*, void*, int64_t, int64_t, int64_t);
-template void pack_panel<bf16>(const void*, void*, int64_t, int64_t, int64_t);
-template void gemm_row_major<float>(const float*, const void*, const float*, void*, int64_t,
-                                    int64_t, int64_t, int64_t, int64_t, int64_t, UnaryLoop);
-template void gemm_row_major<bf16>(const float*, const void*, const float*, void*, int64_t, int64_t,
-                                   int64_t, int64_t, int64_t, int64_t, UnaryLoop);
+template void gemm_row_major<float>(const float*, const void*, void*, int64_t, int64_t, int64_t,
+                                    int64_t, int64_t, int64_t, UnaryLoop);
+template void gemm_row_major<bf16>(const float*, const void*, void*, int64_t, int64_t, int64_t,
+                                   int64_t, int64_t, int64_t, UnaryLoop);
 template void gemv_row_major<float>(const float*, const void*, void*, int64_t, int64_t, int64_t,
                                     int64_t, UnaryLoop);
 template void gemv_row_major<bf16>(const float*, const void*, void*, int64_t, int64_t, int64_t,
