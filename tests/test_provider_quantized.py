@@ -193,6 +193,20 @@ def test_a_bias_is_added_and_the_accuracy_is_no_less_than_asked() -> None:
     np.testing.assert_allclose(session.run(None, {"a": a})[0], exact, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("bits", "level", "rows", "taken"),
+    [(4, 0, 1024, False), (8, 4, 1024, False), (8, 0, 1024, True), (4, 4, 64, True)],
+)
+def test_what_onnxruntime_does_faster_is_left_to_it(
+    bits: int, level: int, rows: int, taken: bool
+) -> None:
+    weight, a = Weight(rows, 128, bits, 32), rand(3, 128)
+    session = iron(product_model(weight, a, accuracy_level=level))
+    (row,) = onnx_iron.placement(session).rows
+    assert taken == (not row.reason)
+    assert taken or "onnxruntime's own kernel is faster" in row.reason
+
+
 def test_no_rows_give_none() -> None:
     weight = Weight(37, 64, 4, 32)
     a = np.zeros((0, 64), np.float32)

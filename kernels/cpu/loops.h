@@ -174,13 +174,10 @@ struct TypedLoops {
   // ... or a tile of it. Groups begin..end-1 of row_major_group rows of a (M, K), each interleaved.
   int64_t row_major_group;
   void (*pack_rows)(const void* a, float* packed, int64_t m, int64_t k, int64_t begin, int64_t end);
-  // A panel: kRowMajorTileColumns columns of b from `column` on, one row after the other, in
-  // float32, zeros past b's end.
-  void (*pack_panel)(const void* b, void* out, int64_t n, int64_t k, int64_t column);
-  // Groups group..group_end-1 by the columns of a panel, which may be null: b is read then.
-  void (*gemm_row_major)(const float* packed, const void* b, const float* panel, void* out,
-                         int64_t m, int64_t n, int64_t k, int64_t group, int64_t group_end,
-                         int64_t column, UnaryLoop epilogue);
+  // Groups group..group_end-1 by kRowMajorTileColumns columns of b.
+  void (*gemm_row_major)(const float* packed, const void* b, void* out, int64_t m, int64_t n,
+                         int64_t k, int64_t group, int64_t group_end, int64_t column,
+                         UnaryLoop epilogue);
 
   // For each of up to kAttentionRows query rows (padded(D) apart): a record of the values' sums
   // weighted by exp(score - largest), then that largest score and the sum of the weights; minus

@@ -122,7 +122,7 @@ class RowMajorProduct : public Kernel {
                       for (int64_t i = begin; i < end; ++i) {
                         const Operands at = operands(packed, buffers, i / tiles);
                         const int64_t block = i % tiles / columns;
-                        loops_.gemm_row_major(at.a, at.b, nullptr, at.out, m_, n_, k_,
+                        loops_.gemm_row_major(at.a, at.b, at.out, m_, n_, k_,
                                               groups * block / blocks,
                                               groups * (block + 1) / blocks,
                                               i % columns * kRowMajorTileColumns, epilogue_);

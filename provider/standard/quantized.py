@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnx_iron.dtypes import FLOATS, INDICES, UINT8, Spec
+from onnx_iron.dtypes import FLOAT32, FLOATS, INDICES, UINT8, Spec
 from onnx_iron.operators.arithmetic import Add
 from onnx_iron.provider.lowering import Operation
 from onnx_iron.provider.operator import standard
 from onnx_iron.provider.standard.microsoft import DOMAIN
 from onnx_iron.provider.standard.rule import rule
+
+# Codes of a weight from which onnxruntime's own float32 kernel, where it has a fast one, gains more
+# than the switch to it costs: docs/performance.md.
+FASTER_ELSEWHERE = 1 << 16
 
 
 @rule("MatMulNBits", since=1, newest=1, domain=DOMAIN)
@@ -22,10 +26,17 @@ def matmul_nbits(op: Operation) -> None:
     inner, outer = op.attribute("K"), op.attribute("N")
     fits = (inner, outer) == (a.shape[-1], codes.shape[0])
     op.require(fits, f"K is {inner} and N {outer} for {a} and {codes}")
+    blocks, level = _blocks(op), op.attribute("accuracy_level", 0)
+    fast_there = a.dtype == FLOAT32 and (blocks["bits"] == 4 or level == 4)
+    if fast_there and inner * outer >= FASTER_ELSEWHERE:
+        op.refuse(
+            f"onnxruntime's own kernel is faster for float32 by {outer} x {inner} codes of "
+            f"{blocks['bits']} bits, accuracy_level {level}"
+        )
     spec = Spec((*a.shape[:-1], outer), a.dtype)
     product = op.temporary(spec) if op.has(5) else op.output(spec)
     # Of accuracy_level, which says how exact it is at the least, float32 is the best.
-    operator = standard("MatMulNBits", **_blocks(op))
+    operator = standard("MatMulNBits", **blocks)
     op.step(operator, _operands(op), [product])
     if op.has(5):
         bias = op.spec(5)

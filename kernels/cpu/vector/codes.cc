@@ -9,13 +9,18 @@ namespace ONNX_IRON_PATH {
 template <typename T>
 void decode(const Codes& codes, int64_t row, int64_t k, void* out) {
   T* to = static_cast<T*>(out);
-  for_decoded<T>(codes, row, k, 0, padded(k) / 8, [&](int64_t s, F8 eight) {
+  const auto keep = [&](int64_t s, F8 eight) __attribute__((always_inline)) {
     if (8 * s + 8 <= k) {
       store(to + 8 * s, eight);
     } else {
       store_part(to + 8 * s, eight, k - 8 * s);
     }
-  });
+  };
+  if (codes.bits == 4) {
+    for_decoded<T, 4>(codes, row, k, 0, padded(k) / 8, keep);
+  } else {
+    for_decoded<T, 8>(codes, row, k, 0, padded(k) / 8, keep);
+  }
 }
 
 template void decode<float>(const Codes&, int64_t, int64_t, void*);

@@ -72,11 +72,8 @@ void gemv_row_major(const float* x, const void* b, void* out, int64_t n, int64_t
 template <typename T>
 void pack_rows(const void* a, float* packed, int64_t m, int64_t k, int64_t begin, int64_t end);
 template <typename T>
-void pack_panel(const void* b, void* out, int64_t n, int64_t k, int64_t column);
-template <typename T>
-void gemm_row_major(const float* packed, const void* b, const float* panel, void* out, int64_t m,
-                    int64_t n, int64_t k, int64_t group, int64_t group_end, int64_t column,
-                    UnaryLoop epilogue);
+void gemm_row_major(const float* packed, const void* b, void* out, int64_t m, int64_t n, int64_t k,
+                    int64_t group, int64_t group_end, int64_t column, UnaryLoop epilogue);
 template <typename T>
 void attention(const AttentionChunk& chunk, const float* query, const AttentionRow* rows,
                int64_t count, float* records);

@@ -50,9 +50,9 @@ using Sums = TileSums<kRows>;
 // sums[r][c] += a[r] * b[c], eight lanes each, over `steps` eights.
 ONNX_IRON_INLINE void multiply(const float* a, const float* b, int64_t steps, Sums& sums) {
   for (int64_t s = 0; s < steps; ++s, a += 8 * kRows, b += 8 * kColumns) {
-    const __m512 rows[kRows] = {_mm512_broadcast_f32x8(load(a).v),
-                                _mm512_broadcast_f32x8(load(a + 8).v),
-                                _mm512_broadcast_f32x8(load(a + 16).v)};
+    __m512 rows[kRows];
+#pragma GCC unroll 3
+    for (int r = 0; r < kRows; ++r) rows[r] = _mm512_broadcast_f32x8(load(a + 8 * r).v);
 #pragma GCC unroll 8
     for (int c = 0; c < kColumns / 2; ++c) {
       const __m512 columns = in_register(_mm512_loadu_ps(b + 16 * c));
@@ -73,7 +73,9 @@ struct Sums {
 // sums[r][c] += a[r] * b[c], eight lanes each, over `steps` eights.
 ONNX_IRON_INLINE void multiply(const float* a, const float* b, int64_t steps, Sums& sums) {
   for (int64_t s = 0; s < steps; ++s, a += 8 * kRows, b += 8 * kColumns) {
-    const F8 rows[kRows] = {load(a), load(a + 8), load(a + 16)};
+    F8 rows[kRows];
+#pragma GCC unroll 3
+    for (int r = 0; r < kRows; ++r) rows[r] = load(a + 8 * r);
 #pragma GCC unroll 4
     for (int c = 0; c < kColumns; ++c) {
       const F8 column = load(b + 8 * c);
@@ -115,13 +117,34 @@ struct Coded {
 
   template <int height>
   void fill(int64_t first, int64_t from, int64_t to, float* out) const {
+    if (codes.bits == 4) {
+      fill_rows<height, 4>(first, from, to, out);
+    } else {
+      fill_rows<height, 8>(first, from, to, out);
+    }
+  }
+  template <int height, int bits>
+  void fill_rows(int64_t first, int64_t from, int64_t to, float* out) const {
     for (int64_t r = 0; r < height; ++r) {
-      float* at = out + 8 * r;
+      int64_t done = from;
+#if defined(__AVX512F__)
+      if (first + r / 2 * 2 + 1 < n) {
+        done = to * 8 <= k ? to : k / 8;
+        if (r % 2 == 0) {
+          const auto keep = [&](int64_t s, __m512 pair) __attribute__((always_inline)) {
+            _mm512_store_ps(out + (s - from) * 8 * height + 8 * r, pair);
+          };
+          for_decoded_pairs<T, bits>(codes, first + r, from, done, keep);
+        }
+      }
+#endif
+      const auto keep = [&](int64_t s, F8 eight) __attribute__((always_inline)) {
+        store(out + (s - from) * 8 * height + 8 * r, eight);
+      };
       if (first + r < n) {
-        for_decoded<T>(codes, first + r, k, from, to,
-                       [&](int64_t s, F8 eight) { store(at + (s - from) * 8 * height, eight); });
+        for_decoded<T, bits>(codes, first + r, k, done, to, keep);
       } else {
-        for (int64_t s = from; s < to; ++s, at += 8 * height) store(at, zero());
+        for (int64_t s = from; s < to; ++s) keep(s, zero());
       }
     }
   }
@@ -129,9 +152,8 @@ struct Coded {
 };
 
 template <typename T, typename Matrix>
-ONNX_IRON_INLINE void multiply_tile(const float* packed, const Matrix& b, void* out, int64_t m,
-                                    int64_t n, int64_t k, int64_t group, int64_t group_end,
-                                    int64_t column, UnaryLoop epilogue) {
+void multiply_tile(const float* packed, const Matrix& b, void* out, int64_t m, int64_t n, int64_t k,
+                   int64_t group, int64_t group_end, int64_t column, UnaryLoop epilogue) {
   alignas(64) float panels[kPanels][kBlockSteps * 8 * kColumns];
   // Not set before it is used: only what a block leaves to the next is ever read.
   alignas(64) std::byte kept[kGroups][kPanels][sizeof(Sums)];

@@ -122,13 +122,20 @@ ONNX_IRON_INLINE void copy_block(const T* b, int64_t n, int64_t steps, int64_t c
   }
 }
 
+// Rows of a group: as even as they come in as few groups as there are.
+ONNX_IRON_INLINE int64_t group_rows(int64_t m) {
+  const int64_t groups = (m + kRowMajorGroup - 1) / kRowMajorGroup;
+  return (m + groups - 1) / groups;
+}
+
 }  // namespace
 
 template <typename T>
 void pack_rows(const void* a, float* packed, int64_t m, int64_t k, int64_t begin, int64_t end) {
+  const int64_t most = group_rows(m);
   for (int64_t group = begin; group < end; ++group) {
-    const int64_t first = group * kRowMajorGroup;
-    const int64_t rows = m - first < kRowMajorGroup ? m - first : int64_t{kRowMajorGroup};
+    const int64_t first = group * most;
+    const int64_t rows = m - first < most ? m - first : most;
     const T* from = static_cast<const T*>(a) + first * k;
     float* to = packed + first * k;
     for (int64_t i = 0; i < k; ++i) {
@@ -138,43 +145,35 @@ void pack_rows(const void* a, float* packed, int64_t m, int64_t k, int64_t begin
 }
 
 template <typename T>
-void pack_panel(const void* b, void* out, int64_t n, int64_t k, int64_t column) {
-  const int64_t columns =
-      n - column < kRowMajorTileColumns ? n - column : int64_t{kRowMajorTileColumns};
-  copy_block(static_cast<const T*>(b) + column, n, k, columns, static_cast<float*>(out));
-}
-
-template <typename T>
-void gemm_row_major(const float* packed, const void* b, const float* panel, void* out, int64_t m,
-                    int64_t n, int64_t k, int64_t group, int64_t group_end, int64_t column,
-                    UnaryLoop epilogue) {
+void gemm_row_major(const float* packed, const void* b, void* out, int64_t m, int64_t n, int64_t k,
+                    int64_t group, int64_t group_end, int64_t column, UnaryLoop epilogue) {
   alignas(64) float block[kBlockRows * kRowMajorTileColumns];
   alignas(64) float tile[kRowMajorTileRows * kRowMajorTileColumns];
-  const int64_t row = group * kRowMajorGroup;
-  const int64_t row_end = group_end * kRowMajorGroup < m ? group_end * kRowMajorGroup : m;
+  const int64_t most = group_rows(m);
+  const int64_t row = group * most;
+  const int64_t row_end = group_end * most < m ? group_end * most : m;
   std::memset(tile, 0, (row_end - row) * kRowMajorTileColumns * sizeof(float));
   const int64_t columns =
       n - column < kRowMajorTileColumns ? n - column : int64_t{kRowMajorTileColumns};
   // Rows that are used once need no copy.
-  const bool direct = panel == nullptr && group_end - group == 1 && columns == kRowMajorTileColumns;
+  const bool direct = group_end - group == 1 && columns == kRowMajorTileColumns;
   for (int64_t from = 0; from < k; from += kBlockRows) {
     const int64_t steps = k - from < kBlockRows ? k - from : kBlockRows;
     const T* rows = static_cast<const T*>(b) + from * n + column;
-    const float* held = panel == nullptr ? block : panel + from * kRowMajorTileColumns;
-    if (panel == nullptr && !direct) copy_block(rows, n, steps, columns, block);
+    if (!direct) copy_block(rows, n, steps, columns, block);
     const T* next = from + kBlockRows < k
                         ? rows + kBlockRows * n
                         : static_cast<const T*>(b) + column + kRowMajorTileColumns;
     for (int64_t g = group; g < group_end; ++g) {
-      if (panel == nullptr && !direct) ask_for_block(next, n, g - group, group_end - group);
-      const int64_t first = g * kRowMajorGroup;
-      const int64_t count = m - first < kRowMajorGroup ? m - first : int64_t{kRowMajorGroup};
+      if (!direct) ask_for_block(next, n, g - group, group_end - group);
+      const int64_t first = g * most;
+      const int64_t count = m - first < most ? m - first : most;
       const float* a = packed + first * k + from * count;
       float* sums = tile + (first - row) * kRowMajorTileColumns;
       if (direct) {
         multiply_group<true>(count, a, rows, n, steps, sums);
       } else {
-        multiply_group<false>(count, a, held, kRowMajorTileColumns, steps, sums);
+        multiply_group<false>(count, a, block, kRowMajorTileColumns, steps, sums);
       }
     }
   }
@@ -217,12 +216,10 @@ void gemv_row_major(const float* x, const void* b, void* out, int64_t n, int64_t
 
 template void pack_rows<float>(const void*, float*, int64_t, int64_t, int64_t, int64_t);
 template void pack_rows<bf16>(const void*, float*, int64_t, int64_t, int64_t, int64_t);
-template void pack_panel<float>(const void*, void*, int64_t, int64_t, int64_t);
-template void pack_panel<bf16>(const void*, void*, int64_t, int64_t, int64_t);
-template void gemm_row_major<float>(const float*, const void*, const float*, void*, int64_t,
-                                    int64_t, int64_t, int64_t, int64_t, int64_t, UnaryLoop);
-template void gemm_row_major<bf16>(const float*, const void*, const float*, void*, int64_t, int64_t,
-                                   int64_t, int64_t, int64_t, int64_t, UnaryLoop);
+template void gemm_row_major<float>(const float*, const void*, void*, int64_t, int64_t, int64_t,
+                                    int64_t, int64_t, int64_t, UnaryLoop);
+template void gemm_row_major<bf16>(const float*, const void*, void*, int64_t, int64_t, int64_t,
+                                   int64_t, int64_t, int64_t, UnaryLoop);
 template void gemv_row_major<float>(const float*, const void*, void*, int64_t, int64_t, int64_t,
                                     int64_t, UnaryLoop);
 template void gemv_row_major<bf16>(const float*, const void*, void*, int64_t, int64_t, int64_t,

@@ -33,7 +33,6 @@ constexpr TypedLoops typed() {
       .gemv_row_major = gemv_row_major<T>,
       .row_major_group = kRowMajorGroup,
       .pack_rows = pack_rows<T>,
-      .pack_panel = pack_panel<T>,
       .gemm_row_major = gemm_row_major<T>,
       .attention = attention<T>,
       .attention_pack = attention_pack<T>,
