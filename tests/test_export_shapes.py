@@ -22,6 +22,7 @@ TYPES = {
     Kind.BOOL: TensorProto.BOOL,
     Kind.ANY: TensorProto.BFLOAT16,
     Kind.T_OR_FLOAT32: TensorProto.FLOAT,
+    Kind.FLOAT32: TensorProto.FLOAT,
     Kind.INDEX: TensorProto.INT32,
     Kind.SCALAR: TensorProto.INT32,
 }

@@ -84,7 +84,9 @@ class AttentionRows {
     lengths_ = flag_of(node, "from_lengths", false);
     if (lengths_) each_placed_ = has_[3], each_bounded_ = true;
     long_lengths_ = has_[4] && node.inputs[4].dtype == DType::kInt64;
-    if (flag_of(node, "last_rows", false)) otherwise_ = keys_ - times_;
+    otherwise_ = node.attributes.integer("past", 0);
+    require(otherwise_ >= 0 && otherwise_ <= keys_, node, "past is ", otherwise_, ", expected 0..",
+            keys_);
     empty_is_nan_ = flag_of(node, "empty_is_nan", false);
     if (has_[5]) mask_ = Further(node.inputs[5]);
     if (has_[6]) bias_ = Further(node.inputs[6]);

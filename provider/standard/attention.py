@@ -187,8 +187,7 @@ def attention(op: Operation) -> None:
         further[KV_ROWS] = op.input(6)
         attributes["from_lengths"] = 1
     elif causal and op.has(4):
-        op.require(query.rows == new, f"{query.rows} causal rows of {new} new entries")
-        attributes["last_rows"] = 1
+        attributes["past"] = key.rows - new
     left, right = (int(op.attribute(f"{side}_window_size", -1)) for side in ("left", "right"))
     op.require(right == -1 or (causal and right >= 0), f"right_window_size is {right}")
     op.require(left == -1 or (causal and left >= 0), f"left_window_size is {left}")

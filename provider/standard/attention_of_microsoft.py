@@ -52,7 +52,7 @@ def multi_head_attention(op: Operation) -> None:
         attributes["scale"] = scale
     if op.attribute("unidirectional", 0) == 1:
         op.require(query.rows == new, f"{query.rows} causal rows of {new} new entries")
-        attributes |= {"is_causal": 1, "last_rows": 1}
+        attributes |= {"is_causal": 1, "past": key.rows - new}
     added, shape = _padding(op, query, key) if op.has(4) else (None, ())
     if op.has(5):
         op.require(len(op.spec(5).shape) == 4, f"attention_bias is {op.spec(5)}: no 4 axes")
