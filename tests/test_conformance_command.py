@@ -233,7 +233,7 @@ def test_the_package_holds_its_own_tests_for_a_providers_ci(tmp_path: Path) -> N
     )
     assert done.returncode == 0, done.stdout + done.stderr
     chosen = [case for case in cases() if "RoPE" in case.name]
-    columns = list(provider("CPUExecutionProvider"))
+    columns = list(provider("CPUExecutionProvider", {}))
     assert f"{len(chosen) * len(columns)} passed" in done.stdout
 
 
