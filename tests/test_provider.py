@@ -256,9 +256,7 @@ def test_an_unknown_operator_without_a_body_is_named() -> None:
 
 
 def test_a_node_that_the_operator_refuses_is_left_with_its_reason() -> None:
-    serialized = model(
-        [node("Mod", "x x", "z", fmod=1)], [spec("x", (2, 8))], [spec("z", (2, 8))]
-    )
+    serialized = model([node("Mod", "x x", "z", fmod=1)], [spec("x", (2, 8))], [spec("z", (2, 8))])
     report = onnx_iron.placement(iron(serialized))
     assert [row.provider for row in report.rows] == ["CPUExecutionProvider"]
     assert report.rows[0].reason == "Mod: a is float32, expected int32 or int64"
