@@ -76,7 +76,9 @@ def make(plan: Plan) -> HostileCase:
 
 def _stock_is_undefined(draft: Draft) -> bool:
     """onnxruntime's CausalConvWithState (1.32) reads a past of no elements as if it had some."""
-    empty = any(name.startswith("past.") and not a.size for name, a in draft.feeds.items())
+    # A name that is no text is there as bytes.
+    names = [name for name, a in draft.feeds.items() if isinstance(name, str) and not a.size]
+    empty = any(name.startswith("past.") for name in names)
     return empty and any(n.op_type == "CausalConvWithState" for n in draft.model.graph.node)
 
 

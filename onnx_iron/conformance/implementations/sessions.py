@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from onnx_iron.conformance.implementations.known import ACTIVATIONS, MASKED
 CPU = "CPUExecutionProvider"
 _VERSION = tuple(map(int, onnxruntime.__version__.split(".")[:2]))
 _OVERLOADS_SINCE = (1, 27)
+_PLUG_INS = hasattr(onnxruntime, "get_ep_devices")
 RECORD = "session.record_ep_graph_assignment_info"
 
 
@@ -72,6 +74,9 @@ class SessionImplementation:
         except Declined:
             raise
         except Exception as error:  # onnxruntime's have no common base
+            if re.search("Unsupported model IR version|official released onnx opset", str(error)):
+                version = onnxruntime.__version__
+                raise Declined(f"onnxruntime {version} is older than the model's format") from error
             several = _several_bodies(model.model)
             if not several or _VERSION >= _OVERLOADS_SINCE:
                 raise
@@ -95,6 +100,9 @@ class SessionImplementation:
         return session
 
     def _session(self, model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+        if self.provider != CPU and not _PLUG_INS:
+            version = onnxruntime.__version__
+            raise Declined(f"onnxruntime {version} takes no plug-in providers; 1.24 and newer do")
         if self.prepare is not None:
             self.prepare()
         options = onnxruntime.SessionOptions()
@@ -145,7 +153,7 @@ def _without_functions(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _plugged_in() -> set[str]:
-    return {device.ep_name for device in onnxruntime.get_ep_devices()}
+    return {device.ep_name for device in onnxruntime.get_ep_devices()} if _PLUG_INS else set()
 
 
 def _claimed(session: onnxruntime.InferenceSession, provider: str, model: onnx.ModelProto) -> None:
