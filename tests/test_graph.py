@@ -14,7 +14,7 @@ from networks import Network, numbered, random, recorded, traced
 from onnx_iron import Epilogue, Handle, Precision, Value, Weight, state
 from onnx_iron import functional as F
 from onnx_iron.dtypes import BFLOAT16, FLOAT32, INT32
-from onnx_iron.graph import Role
+from onnx_iron.graph import Graph, Role
 from onnx_iron.operators import OPERATORS
 
 Copy, GEMV, GEMM = (OPERATORS[name] for name in ("Copy", "GEMV", "GEMM"))
@@ -560,3 +560,23 @@ def test_a_shape_alone_is_bfloat16() -> None:
     )
     specs = {name: (h.shape, h.dtype) for name, h in trace.inputs.items()}
     assert specs == {"x": ((2, 3), BFLOAT16), "y": ((4,), FLOAT32), "z": ((), INT32)}
+
+
+@pytest.mark.parametrize("name", ["_sizes", "_run", "_bounded", "_rows", "_position", "_states"])
+def test_a_network_may_call_its_weights_what_it_likes(name: str) -> None:
+    class Net(Graph):
+        def __init__(self) -> None:
+            setattr(self, name, np.float32([1, 2]))
+
+        def body(self, x: Any) -> Any:
+            return x * getattr(self, name)
+
+    x = np.float32([[3, 4]])
+    np.testing.assert_array_equal(Net()(x), [[3, 8]])
+    np.testing.assert_array_equal(Net().reference(x), [[3, 8]])
+
+
+@pytest.mark.parametrize("name", ["states", "trace", "reset", "reference"])
+def test_a_weight_may_not_take_a_methods_place(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"Graph.{name} is a method of every Graph; give"):
+        setattr(Graph(), name, np.ones(2, np.float32))

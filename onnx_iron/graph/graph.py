@@ -55,6 +55,19 @@ class Graph:
 
     bounds: ClassVar[Mapping[str, str | Mapping[int, str]]] = {}
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a weight, a state, or whatever else the network keeps.
+
+        Raises:
+            AttributeError: the name is that of a method of every graph.
+        """
+        if name in _METHODS:
+            raise AttributeError(
+                f"{type(self).__name__}.{name} is a method of every Graph; give what it is set to "
+                "another name"
+            )
+        super().__setattr__(name, value)
+
     def body(self, *inputs: Any, **values: Any) -> Any:
         """The network: handles in, handles out (one, a tuple, or a dict by output name)."""
         raise NotImplementedError
@@ -73,7 +86,7 @@ class Graph:
                 than whole handles it computed.
         """
         body = self.body if body is None else body
-        names, value_names = self._parameters(body)
+        names, value_names = self.__parameters(body)
         if set(inputs) != set(names):
             raise TypeError(
                 f"{type(self).__name__}.trace(): the body takes the inputs {names}; "
@@ -81,13 +94,13 @@ class Graph:
             )
         trace = Trace(_by_name(self))
         handles = [trace.input(name, *_shape_spec(name, inputs[name])) for name in names]
-        sizes = self._sizes({handle.name: handle.shape for handle in handles})
+        sizes = self.__sizes({handle.name: handle.shape for handle in handles})
         trace.most = {name: size for name, size in sizes.items() if size > 1}
         values = {
             name: Value({}, 1) if sizes.get(name) == 1 else trace.value(name)
             for name in dict.fromkeys([*value_names, *sizes])
         }
-        for axis, name, place in self._bounded({h.name: h.shape for h in handles}):
+        for axis, name, place in self.__bounded({h.name: h.shape for h in handles}):
             if sizes[name] > 1:
                 handles[place] = bounded(handles[place], {axis: values[name]})
             else:
@@ -117,7 +130,7 @@ class Graph:
             ValueError: a per-call value out of its range.
             ImportError: the native library is not there.
         """
-        names, value_names = self._parameters(self.body)
+        names, value_names = self.__parameters(self.body)
         given = dict(zip(names, inputs, strict=False))
         given |= {name: named.pop(name) for name in names if name in named and name not in given}
         if len(given) != len(names) or len(inputs) > len(names):
@@ -125,18 +138,18 @@ class Graph:
                 f"{type(self).__name__}(): takes the inputs {names}; {len(inputs)} by position and "
                 f"{sorted(set(given) - set(names[: len(inputs)]))} by name were given"
             )
-        position = self.__dict__.get("_position", 0)
+        position = self.__dict__.get("_Graph__position", 0)
         counted = POSITION in value_names
         if counted:
             position = named.setdefault(POSITION, position)
-        result, rows = self._run([given[name] for name in names], named, self.states(), by_kernel)
+        result, rows = self.__run([given[name] for name in names], named, self.states(), by_kernel)
         if counted:
-            self.__dict__["_position"] = position + rows
+            self.__dict__["_Graph__position"] = position + rows
         return result
 
     def states(self) -> dict[str, Array]:
         """The states of the graph's calls by name: those that a call has used so far."""
-        arrays: dict[str, Array] = self.__dict__.setdefault("_states", {})
+        arrays: dict[str, Array] = self.__dict__.setdefault("_Graph__states", {})
         return arrays
 
     def reference(self, *inputs: Array, **values: int) -> Any:
@@ -156,9 +169,9 @@ class Graph:
             TypeError: an input or a per-call value that is missing, unknown or of another type.
             ValueError: a per-call value out of its range.
         """
-        return self._run(inputs, values, self.reference_states(), by_reference)[0]
+        return self.__run(inputs, values, self.reference_states(), by_reference)[0]
 
-    def _run(
+    def __run(
         self,
         inputs: Sequence[Any],
         values: dict[str, int],
@@ -166,8 +179,8 @@ class Graph:
         compute: Compute,
     ) -> tuple[Any, int]:
         """What the body gives on arrays, and how many rows of the first input are valid."""
-        names, value_names = self._parameters(self.body)
-        bounds = {value for axes in self._axes(names).values() for value in axes.values()}
+        names, value_names = self.__parameters(self.body)
+        bounds = {value for axes in self.__axes(names).values() for value in axes.values()}
         known = {*value_names, *bounds}
         if len(inputs) != len(names) or not known - bounds <= set(values) <= known:
             raise TypeError(
@@ -183,7 +196,7 @@ class Graph:
                 )
         # Traced anew: the body may read what was changed since the last call.
         trace = self.trace(**{name: (a.shape, a.dtype) for name, a in arrays.items()})
-        sizes = self._sizes({name: array.shape for name, array in arrays.items()})
+        sizes = self.__sizes({name: array.shape for name, array in arrays.items()})
         numbers = sizes | {k: int(v) for k, v in values.items()}
         for name, size in sizes.items():
             if not (numbers[name] == 1 if size == 1 else 0 <= numbers[name] <= size):
@@ -192,20 +205,20 @@ class Graph:
                     f"{'1' if size == 1 else f'0..{size}'} (the input it bounds has {size} entries)"
                 )
         outputs = run_reference(trace, arrays, numbers, states, compute)
-        rows = self._rows(trace, sizes, numbers)
+        rows = self.__rows(trace, sizes, numbers)
         if isinstance(trace.returned, Mapping):
             return outputs, rows
         if isinstance(trace.returned, tuple | list):
             return tuple(outputs.values()), rows
         return outputs["output"], rows
 
-    def _rows(self, trace: Trace, sizes: Mapping[str, int], numbers: Mapping[str, int]) -> int:
+    def __rows(self, trace: Trace, sizes: Mapping[str, int], numbers: Mapping[str, int]) -> int:
         """How many rows of a call are valid: what ``bounds`` says, or the bound of an input; where
         there is none, all along the axis that was bounded in a call before, else along the first.
         """
         if sizes:
             return numbers[next(iter(sizes))]
-        axes: dict[str, int] = self.__dict__.setdefault("_row_axes", {})
+        axes: dict[str, int] = self.__dict__.setdefault("_Graph__row_axes", {})
         for name, axis, rows in trace.input_bounds():
             axes[name] = axis
             return rows.evaluate(numbers)
@@ -215,16 +228,16 @@ class Graph:
 
     def reference_states(self) -> dict[str, Array]:
         """The states of the reference run by name: those that a call has used so far."""
-        arrays: dict[str, Array] = self.__dict__.setdefault("_reference_states", {})
+        arrays: dict[str, Array] = self.__dict__.setdefault("_Graph__reference_states", {})
         return arrays
 
     def reset(self) -> None:
         """Make every state of the graph's calls and of the reference run zero."""
         for array in (*self.states().values(), *self.reference_states().values()):
             array[...] = 0
-        self.__dict__["_position"] = 0
+        self.__dict__["_Graph__position"] = 0
 
-    def _axes(self, names: Sequence[str]) -> dict[str, Mapping[int, str]]:
+    def __axes(self, names: Sequence[str]) -> dict[str, Mapping[int, str]]:
         """The values of ``bounds`` by axis, of these inputs; others are another body's."""
         return {
             name: {0: given} if isinstance(given, str) else given
@@ -232,14 +245,14 @@ class Graph:
             if name in names
         }
 
-    def _bounded(self, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[int, str, int]]:
+    def __bounded(self, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[int, str, int]]:
         """The axes that ``bounds`` names, counted from the front: axis, value, the input's place.
 
         Raises:
             ValueError: an input has no such axis.
         """
         names = list(shapes)
-        for name, axes in self._axes(names).items():
+        for name, axes in self.__axes(names).items():
             rank = len(shapes[name])
             for axis, value in axes.items():
                 if not -rank <= axis < rank:
@@ -249,7 +262,7 @@ class Graph:
                     )
                 yield axis % rank, value, names.index(name)
 
-    def _sizes(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    def __sizes(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
         """How many entries the axes have that each value of ``bounds`` bounds.
 
         Raises:
@@ -257,7 +270,7 @@ class Graph:
         """
         sizes: dict[str, int] = {}
         names = list(shapes)
-        for axis, value, place in self._bounded(shapes):
+        for axis, value, place in self.__bounded(shapes):
             shape = shapes[names[place]]
             if sizes.setdefault(value, shape[axis]) != shape[axis]:
                 raise ValueError(
@@ -266,7 +279,7 @@ class Graph:
                 )
         return sizes
 
-    def _parameters(self, body: Callable[..., Any]) -> tuple[list[str], list[str]]:
+    def __parameters(self, body: Callable[..., Any]) -> tuple[list[str], list[str]]:
         if getattr(body, "__func__", None) is Graph.body:
             raise NotImplementedError(f"{type(self).__name__} has no body: write one in the class")
         names: list[str] = []
@@ -280,6 +293,10 @@ class Graph:
             keyword = parameter.kind is parameter.KEYWORD_ONLY
             (values if keyword else names).append(parameter.name)
         return names, values
+
+
+# ``body`` may be set: a network may be made of a function.
+_METHODS = {name for name in vars(Graph) if not name.startswith("_")} - {"body", "bounds"}
 
 
 def _by_name(graph: Graph) -> dict[str, Any]:
