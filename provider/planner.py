@@ -130,8 +130,9 @@ _callback = Planner(answer)
 
 
 def install() -> None:
-    """Give the native side its planner, until the interpreter exits."""
+    """Give the native side its planner, until the interpreter exits; again does no harm."""
     library().onnx_iron_set_planner(_callback)
+    atexit.unregister(_remove)
     atexit.register(_remove)
 
 

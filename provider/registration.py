@@ -6,7 +6,6 @@ import threading
 
 import onnxruntime
 
-from onnx_iron.provider import planner
 from onnx_iron.provider.library import get_library_path
 
 EP_NAME = "IronExecutionProvider"
@@ -31,7 +30,6 @@ def register() -> None:
         # Asked each time: somebody may have unregistered the library since.
         if _known():
             return
-        planner.install()
         path = get_library_path()
         try:
             onnxruntime.register_execution_provider_library(REGISTRATION_NAME, path)

@@ -22,6 +22,7 @@ from onnx_iron.conformance.node_tests import node_tests, run_node_tests
 from onnx_iron.conformance.page import to_html
 from onnx_iron.conformance.report import Report, environment, from_json, reproduction, to_json
 from onnx_iron.conformance.runner import NO_ELEMENTS
+from onnx_iron.provider import get_ep_name, get_library_path
 from onnx_iron.tools.main import main
 
 FAILED = Outcome(
@@ -219,10 +220,21 @@ def test_vectors_are_backend_tests_that_onnxs_evaluator_passes(tmp_path: Path) -
                 )
 
 
-def test_the_package_holds_its_own_tests_for_a_providers_ci(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs"]
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--ep-name", "CPUExecutionProvider"],
+        ["--ep-name", get_ep_name()],
+        # Asked in this process: the one that is started has to find the planner by itself.
+        ["--ep-name", get_ep_name(), "--ep-library", get_library_path()],
+    ],
+)
+def test_the_package_holds_its_own_tests_for_a_providers_ci(
+    options: list[str], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--pyargs"]
     command += ["-p", "onnx_iron.pytest_options"]  # which an installed package brings by itself
-    command += ["onnx_iron.conformance", "--ep-name", "CPUExecutionProvider", "-k", "RoPE"]
+    command += ["onnx_iron.conformance", *options, "-k", "RoPE"]
     done = subprocess.run(
         command,
         cwd=tmp_path,
@@ -233,7 +245,7 @@ def test_the_package_holds_its_own_tests_for_a_providers_ci(tmp_path: Path) -> N
     )
     assert done.returncode == 0, done.stdout + done.stderr
     chosen = [case for case in cases() if "RoPE" in case.name]
-    columns = list(provider("CPUExecutionProvider", {}))
+    columns = list(provider(options[1], {}))
     assert f"{len(chosen) * len(columns)} passed" in done.stdout
 
 

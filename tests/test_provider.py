@@ -466,6 +466,26 @@ def test_without_the_planner_a_question_is_a_clean_error() -> None:
     assert "there is no planner" in done.stdout
 
 
+def test_a_library_that_somebody_else_registers_has_its_planner() -> None:
+    done = run_script("""
+    import sys
+    sys.path.insert(0, "tests")
+    import numpy as np, onnxruntime
+    import onnx_iron.provider
+    import provider_models as t
+    path = onnx_iron.provider.get_library_path()
+    onnxruntime.register_execution_provider_library("mine", path)
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    devices = [d for d in onnxruntime.get_ep_devices() if d.ep_name == "IronExecutionProvider"]
+    options.add_provider_for_devices(devices[:1], {})
+    model = t.add_model(t.node("Add", "x x", "z"))
+    session = onnxruntime.InferenceSession(model, options)
+    print(session.run(None, {"x": np.full((2, 8), 3, np.float32)})[0][1, 7])
+    """)
+    assert (done.returncode, done.stdout) == (0, "6.0\n"), done.stderr
+
+
 def test_the_log_says_why_a_node_is_left_and_what_is_compiled(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

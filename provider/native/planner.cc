@@ -39,8 +39,9 @@ void ask(Request& request) {
   Planner planner = current_planner;
   if (planner == nullptr) {
     throw std::invalid_argument(
-        "onnx-iron: there is no planner: either the library was registered without "
-        "onnx_iron.register(), or Python is shutting down");
+        "onnx-iron: there is no planner: either this process registered the library without asking "
+        "onnx_iron.provider.get_library_path() or onnx_iron.provider.register(), or Python is "
+        "shutting down");
   }
   planner(&request, request.question.data(), request.question.size());
   if (!request.answered && !request.failed) {

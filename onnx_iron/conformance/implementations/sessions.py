@@ -217,10 +217,13 @@ def provider(
     Raises:
         ValueError: onnxruntime knows no provider of that name, and no library is given.
     """
-    from onnx_iron.provider import get_ep_name, register
+    from onnx_iron.provider import get_ep_name, get_library_path, register
 
-    ours = library is None and name == get_ep_name()
+    ours = name == get_ep_name() and (
+        library is None or library.resolve() == Path(get_library_path())
+    )
     if ours:
+        library = None
         register()
     known = {*onnxruntime.get_available_providers(), *_plugged_in()}
     if library is None and name not in known:
