@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,22 +31,6 @@ _INNARDS = re.compile(
 )
 # Of onnx_iron.Session: what its documentation names, beside onnxruntime's own.
 _DOCUMENTED = ("builtins.ValueError", "builtins.TypeError", "builtins.FileNotFoundError")
-
-
-def _texts_can_be_lost() -> bool:
-    """Whether this Python makes an error of C++ whose text is no UTF-8 one without text (3.11.2)."""
-    tell = ctypes.pythonapi.PyErr_SetString
-    tell.argtypes, tell.restype = (ctypes.py_object, ctypes.c_char_p), None
-    try:
-        tell(ValueError, b"\xff")
-    except UnicodeDecodeError:
-        return False
-    except ValueError as error:
-        return not str(error)
-    return False
-
-
-_TEXTS_CAN_BE_LOST = _texts_can_be_lost()
 
 
 class Verdict(StrEnum):
@@ -97,7 +80,7 @@ def _fault(stage: str, made: Attempt, stock: Attempt) -> str:
     innards = _INNARDS.search(made.text)
     if innards and not (stock.error and innards[0] in stock.text):
         return f"an error that tells of the inside: {said}"
-    if not made.text.strip() and not _TEXTS_CAN_BE_LOST:
+    if not made.text.strip():
         return f"an error without words: {said}"
     if stage == "session" and not (
         made.error in (*_DOCUMENTED, stock.error)
