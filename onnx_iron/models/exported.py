@@ -49,19 +49,14 @@ def export_checkpoint(
         progress: see :func:`onnx_iron.export`.
 
     Raises:
-        ValueError: a chunk below 1 or longer than the context, a batch below 1 or of an encoder, a
-            checkpoint whose tensors are not those that its configuration asks for, or a directory
+        ValueError: a chunk below 1 or longer than the context, a batch below 1, a checkpoint
+            whose tensors are not those that its configuration asks for, or a directory
             that holds a checkpoint.
         OSError: a file that can't be read or written.
     """
     _check_apart(Path(directory))
     weights = checkpoint.weights(as_dtype(dtype))
     generates = checkpoint.family.generates
-    if batch is not None and not generates:
-        raise ValueError(
-            f"batch is {batch}, and {checkpoint.family.model_type} encodes one text at a time; "
-            "leave it out and call the model text by text"
-        )
     shape = Shape(context, chunk if generates else context, logits, batch)
     graph = checkpoint.family.build(checkpoint.config, weights, shape)
     checkpoint.check_all_used(weights)
