@@ -308,7 +308,8 @@ void Recording::write() {
     }
   }
   if (dropped_runs_ > 0) {
-    event("{\"ph\":\"I\",\"s\":\"g\",\"pid\":0,\"tid\":0" + span(now(), now()) +
+    const int64_t last = runs_.empty() ? 0 : runs_.back().end;
+    event("{\"ph\":\"I\",\"s\":\"g\",\"pid\":0,\"tid\":0" + span(last, last) +
           "\"name\":\"not recorded from here on: " + std::to_string(dropped_runs_) + " runs, " +
           std::to_string(dropped_steps_) + " steps (option profile_bytes)\"}");
   }
