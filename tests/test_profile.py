@@ -126,7 +126,9 @@ class Decoder(onnx_iron.Graph):
         )
 
 
-def test_what_a_step_leaves_alone_of_its_operands_is_not_counted(file: Path, tmp_path: Path) -> None:
+def test_what_a_step_leaves_alone_of_its_operands_is_not_counted(
+    file: Path, tmp_path: Path
+) -> None:
     trace = Decoder().trace(ids=((1,), np.int32))
     onnx_iron.export({"decode": trace}, tmp_path / "decoder")
     options = {"profile": str(file), "device": "cpu"}

@@ -23,7 +23,7 @@ from onnx_iron.native import library
 
 # More than the caches of the processors that this runs on.
 BUFFER_BYTES = 256 << 20
-_STEPS = 2_000_000
+STEPS = 2_000_000
 _PACKAGES = ("onnxruntime", "onnx", "numpy", "torch", "llama_cpp_python", "onnxruntime-genai")
 
 
@@ -92,20 +92,18 @@ class Limits:
     """
 
     threads: int
-    buffer_bytes: int = BUFFER_BYTES
-    steps: int = _STEPS
     read: list[float] = field(default_factory=list)
     float32: list[float] = field(default_factory=list)
     bfloat16: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         # Ones, not zeros: the kernel may give all pages of zeros the same memory.
-        self._data = np.ones(self.buffer_bytes, np.uint8)
+        self._data = np.ones(BUFFER_BYTES, np.uint8)
         self._pool = ThreadPoolExecutor(self.threads)
 
     def sample(self, rounds: int = 1) -> None:
         """Measure each once more, or several times."""
-        part = self.buffer_bytes // self.threads
+        part = self._data.nbytes // self.threads
         starts = [self._data.ctypes.data + part * i for i in range(self.threads)]
         for _ in range(rounds):
             self.read.append(
@@ -115,7 +113,7 @@ class Limits:
                 rates.append(self._rate(self._products, [bfloat16] * self.threads))
 
     def _products(self, bfloat16: bool) -> float:
-        return float(library().onnx_iron_limit_products(bfloat16, self.steps))
+        return float(library().onnx_iron_limit_products(bfloat16, STEPS))
 
     def _rate(self, work: Callable[[Any], float], arguments: Sequence[Any]) -> float:
         begin = time.perf_counter()
