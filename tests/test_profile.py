@@ -1,4 +1,4 @@
-"""Traces of sessions opened with the option ``profile``: what is in them, their bound, their file."""
+"""Traces of sessions with the option ``profile``: what is in them, their bound, their file."""
 
 from __future__ import annotations
 

@@ -136,13 +136,16 @@ class Limits:
         return found
 
     def __str__(self) -> str:
-        read, single, half = (
-            Spread.of(rates) for rates in (self.read, self.float32, self.bfloat16)
-        )
+        texts = [
+            f"{found.median / 1e9:.{digits}f} ({found.low / 1e9:.{digits}f}-"
+            f"{found.high / 1e9:.{digits}f})"
+            for found, digits in (
+                (Spread.of(self.read), 1),
+                (Spread.of(self.float32), 0),
+                (Spread.of(self.bfloat16), 0),
+            )
+        ]
         return (
-            f"limits of {self.threads} threads, medians (quartiles): reads {read.median / 1e9:.1f} "
-            f"({read.low / 1e9:.1f}-{read.high / 1e9:.1f}) GB/s, multiplies and adds "
-            f"{single.median / 1e9:.0f} ({single.low / 1e9:.0f}-{single.high / 1e9:.0f}) GFLOP/s in "
-            f"float32, {half.median / 1e9:.0f} ({half.low / 1e9:.0f}-{half.high / 1e9:.0f}) in "
-            "bfloat16"
+            f"limits of {self.threads} threads, medians (quartiles): reads {texts[0]} GB/s, "
+            f"multiplies and adds {texts[1]} GFLOP/s in float32, {texts[2]} in bfloat16"
         )
