@@ -9,7 +9,7 @@ from onnx_iron.dtypes import INT64, Spec
 from onnx_iron.provider.lowering import Operation
 from onnx_iron.provider.operator import standard
 from onnx_iron.provider.standard.fold import fold
-from onnx_iron.provider.standard.rule import rule
+from onnx_iron.provider.standard.rule import is_one, rule, stays
 
 
 @rule("Identity", since=1, newest=25)
@@ -77,8 +77,7 @@ def transpose(op: Operation) -> None:
     perm = [int(i) for i in op.attribute("perm", range(len(spec.shape))[::-1])]
     op.require(sorted(perm) == list(range(len(spec.shape))), f"perm {perm} is no permutation")
     shape = tuple(spec.shape[axis] for axis in perm)
-    moved = [axis for axis in perm if spec.shape[axis] != 1]
-    if moved == sorted(moved):
+    if stays(spec.shape, perm):
         op.view(op.input(0), shape)
     else:
         operator = standard("Transpose", moves=True, perm=perm)
@@ -152,7 +151,7 @@ def take(op: Operation, index: int, ranges: list[Piece], spec: Spec, output: int
     shape = tuple(r.length for r in ranges)
     cut = [axis for axis, r in enumerate(ranges) if r != Piece(0, spec.shape[axis], 1)]
     whole = not cut or (
-        math.prod(spec.shape[: cut[0]]) == 1 and len(cut) == 1 and ranges[cut[0]].step == 1
+        all(map(is_one, spec.shape[: cut[0]])) and len(cut) == 1 and ranges[cut[0]].step == 1
     )
     if whole:
         row = math.prod(spec.shape[cut[0] + 1 :]) if cut else 0
