@@ -72,8 +72,12 @@ def broadcast(op: Operation, *shapes: Shape) -> Shape:
             # Whether both are one size is asked first: where they are, no size is told from 1,
             # and the plan is right for 1 as well.
             if is_one(result[axis]) or not (is_one(dim) or dim == result[axis] or dim == 1):
-                same = is_one(result[axis]) or result[axis] == 1
-                op.require(same, f"shapes {' and '.join(map(str, shapes))} do not broadcast")
+                if not (is_one(result[axis]) or result[axis] == 1):
+                    place = axis - len(result)
+                    op.refuse(
+                        f"shapes {' and '.join(map(str, shapes))} do not broadcast",
+                        [(None, place, result[axis]), (None, place, dim)],
+                    )
                 result[axis] = dim
     return tuple(result)
 

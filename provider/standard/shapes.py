@@ -33,7 +33,8 @@ def reshape(op: Operation) -> None:
         if rest <= 0 or spec.elements % rest != 0:
             op.refuse(f"{spec} does not reshape to {wanted}")
         shape[shape.index(-1)] = spec.elements // rest
-    if math.prod(shape) != spec.elements:
+    # While a node is claimed, a guess may have any number of elements.
+    if not op.is_guess(0) and math.prod(shape) != spec.elements:
         op.refuse(f"{spec} does not reshape to {wanted}")
     op.view(op.input(0), tuple(shape))
 
@@ -91,7 +92,16 @@ def concat(op: Operation) -> None:
     axis = op.axis(0, len(specs[0].shape))
     first, *others = ((s.dtype, s.shape[:axis], s.shape[axis + 1 :]) for s in specs)
     same = all(other == first for other in others)
-    op.require(same, f"inputs {', '.join(map(str, specs))} differ outside axis {axis}")
+    if not same:
+        op.refuse(
+            f"inputs {', '.join(map(str, specs))} differ outside axis {axis}",
+            [
+                (None, place - len(specs[0].shape), spec.shape[place])
+                for spec in specs
+                for place in range(min(len(spec.shape), len(specs[0].shape)))
+                if place != axis
+            ],
+        )
     known = [op.known(index) for index in range(op.input_count)]
     if len(specs[0].shape) == 1 and all(part is not None for part in known):
         numbers = [number for part in known if part is not None for number in part.tolist()]
