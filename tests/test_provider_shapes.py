@@ -151,6 +151,43 @@ def test_a_split_into_parts_of_an_open_length_is_planned_once(planned: list[Any]
     assert len(planned) == 1
 
 
+def test_a_plan_for_many_rows_is_one_for_a_single_row_and_for_none_before(
+    planned: list[Any],
+) -> None:
+    """Queries over a cache that grows: batch, rows and earlier rows of 1, and none earlier."""
+    serialized = model(
+        [
+            node("Concat", "past new", "keys", axis=2),
+            node("Transpose", "keys", "turned", perm=[0, 1, 3, 2]),
+            node("MatMul", "q turned", "scores"),
+            node("Add", "scores bias", "biased"),
+            node("Transpose", "biased", "y", perm=[0, 2, 1, 3]),
+        ],
+        [
+            spec("past", ("b", 2, "p", 8)),
+            spec("new", ("b", 2, "t", 8)),
+            spec("q", ("b", 2, "t", 8)),
+            spec("bias", ("b", 1, "t", "s")),
+        ],
+        [spec("y", ("b", "t", 2, "s"))],
+    )
+    stock = ort.InferenceSession(serialized, providers=["CPUExecutionProvider"])
+    ours = iron(serialized)
+    for b, p, t in ((3, 4, 5), (1, 4, 5), (1, 1, 1), (2, 0, 3), (1, 0, 1), (4, 9, 1), (2, 1, 2)):
+        given = {
+            name: np.random.default_rng(b).standard_normal(shape, np.float32)
+            for name, shape in (
+                ("past", (b, 2, p, 8)),
+                ("new", (b, 2, t, 8)),
+                ("q", (b, 2, t, 8)),
+                ("bias", (b, 1, t, p + t)),
+            )
+        }
+        (result,), (wanted,) = ours.run(None, given), stock.run(None, given)
+        np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-5, err_msg=str((b, p, t)))
+    assert len(planned) == 1
+
+
 @pytest.mark.parametrize("dims", [("p", "q"), (3, 4)])
 def test_a_tensor_of_another_rank_than_the_model_says_has_a_program_of_its_own(
     dims: tuple[int | str, ...],
