@@ -221,6 +221,14 @@ class AttentionRows {
     std::fill(to + width_, to + padded(width_), 0.0f);
   }
 
+  // In a (B, T, H, D) tensor each row begins a page of its own, more or less.
+  void ask_for_query(const Buffers& buffers, const Unit& unit, int64_t row) const {
+    constexpr int64_t kLine = 64;
+    const char* from =
+        static_cast<const char*>(buffers.inputs[0]) + offset_of(query_, unit, row) * size_;
+    for (int64_t at = 0; at < width_ * size_; at += kLine) __builtin_prefetch(from + at);
+  }
+
   // A sink is a score without a value.
   void begin(const Buffers& buffers, const Unit& unit, int64_t row, float* result) const {
     std::fill(result, result + record(), 0.0f);
@@ -229,12 +237,11 @@ class AttentionRows {
     largest[1] = has_[8] ? 1.0f : 0.0f;
   }
 
-  void finish(const Buffers& buffers, const Unit& unit, int64_t row, float* result) const {
+  void finish(const Buffers& buffers, const Unit& unit, int64_t row, const float* result) const {
     const float* largest = result + padded(value_width_);
-    if (*largest != kMinusInfinity || empty_is_nan_)
-      loops().floats.divide(result, largest[1], value_width_);
+    const float total = *largest != kMinusInfinity || empty_is_nan_ ? largest[1] : 1.0f;
     char* out = static_cast<char*>(buffers.outputs[0]);
-    loops_.narrow(result, out + offset_of(result_, unit, row) * size_, value_width_);
+    loops_.divide(result, total, out + offset_of(result_, unit, row) * size_, value_width_);
   }
 
   // The chunks that any row of any unit sees.

@@ -37,12 +37,10 @@ ONNX_IRON_INLINE void add_bias(const void* biases, int64_t keys, float* scores) 
   });
 }
 
-// Products with keys begin..end-1, where all that the row sees are, become scores, and those it
-// does not see minus infinity.
-inline void make_scores(const AttentionChunk& chunk, const AttentionRow& row, int64_t begin,
-                        int64_t end, float* scores) {
-  const Wide by = all<Wide>(chunk.scale);
-  for (int64_t j = begin; j < end; j += kWide) keep(scores + j, mul(wide_at(scores + j), by));
+// What becomes of scaled products with keys begin..end-1, beside hiding those that the row does not
+// see by its place.
+inline void change_scores(const AttentionChunk& chunk, const AttentionRow& row, int64_t begin,
+                          int64_t end, float* scores) {
   if (chunk.softcap != 0.0f) {
     const F8 cap = splat(chunk.softcap);
     for (int64_t j = begin; j < end; j += 8) {
@@ -65,8 +63,6 @@ inline void make_scores(const AttentionChunk& chunk, const AttentionRow& row, in
       scores[j] = row.mask[j] != 0 ? scores[j] : kMinusInfinity;
     }
   }
-  for (int64_t j = begin; j < row.first; ++j) scores[j] = kMinusInfinity;
-  for (int64_t j = row.last; j < end; ++j) scores[j] = kMinusInfinity;
 }
 
 // Products with keys become exp(score - largest), and the record gets that largest score and their
@@ -79,13 +75,24 @@ inline void weigh_scores(const AttentionChunk& chunk, const AttentionRow& row, i
     *total = 0.0f;
     return;
   }
-  make_scores(chunk, row, begin, end, scores);
+  const Wide by = all<Wide>(chunk.scale);
   Wide wide = all<Wide>(kLowest);  // not -inf, which a score may be: -inf - -inf is NaN
-  for (int64_t j = begin; j < end; j += kWide) wide = larger(wide_at(scores + j), wide);
-  float lanes[8];
-  store(lanes, larger_half(wide));
-  float most = lanes[0];
-  for (int lane = 1; lane < 8; ++lane) most = lanes[lane] > most ? lanes[lane] : most;
+  const bool plain = chunk.softcap == 0.0f && row.slope == 0.0f && row.offset == 0.0f &&
+                     row.bias == nullptr && row.mask == nullptr;
+  if (plain && row.first <= begin && row.last >= end) {
+    for (int64_t j = begin; j < end; j += kWide) {
+      const Wide score = mul(wide_at(scores + j), by);
+      keep(scores + j, score);
+      wide = larger(score, wide);
+    }
+  } else {
+    for (int64_t j = begin; j < end; j += kWide) keep(scores + j, mul(wide_at(scores + j), by));
+    if (!plain) change_scores(chunk, row, begin, end, scores);
+    for (int64_t j = begin; j < row.first; ++j) scores[j] = kMinusInfinity;
+    for (int64_t j = row.last; j < end; ++j) scores[j] = kMinusInfinity;
+    for (int64_t j = begin; j < end; j += kWide) wide = larger(wide_at(scores + j), wide);
+  }
+  const float most = largest_lane(larger_half(wide));
   const Wide offset = all<Wide>(most);
   F8 sums = zero();
   for (int64_t j = begin; j < end; j += kWide) {
@@ -99,7 +106,12 @@ inline void weigh_scores(const AttentionChunk& chunk, const AttentionRow& row, i
 
 inline bool all_finite(const float* x, int64_t width) {
   F8 differences = zero();
-  for (int64_t i = 0; i < width; i += 8) {
+  int64_t i = 0;
+  for (; i + kWide <= width; i += kWide) {
+    const Wide part = wide_at(x + i);
+    differences = add_eights(differences, sub(part, part));
+  }
+  for (; i < width; i += 8) {
     const F8 part = load(x + i);
     differences = add(differences, sub(part, part));
   }
