@@ -43,8 +43,6 @@ class Attention : public Kernel, AttentionRows {
   static constexpr int64_t kLeastRows = 64, kMostRows = 512;
   // Blocks that are worked on at once, at the most; each has scratch of its own.
   static constexpr int64_t kSlots = 16;
-  // Rows of queries that are asked for ahead of their use.
-  static constexpr int64_t kAhead = 8;
   // Blocks for each thread, which differ in what they take.
   static constexpr int64_t kBlocksPerThread = 8;
   static constexpr int64_t kMostRecords = int64_t{1} << 22;
@@ -59,7 +57,7 @@ class Attention : public Kernel, AttentionRows {
   }
   int64_t slot_elements() const {
     return attention_packed_keys(width_) + attention_packed_values(value_width_) +
-           block_rows(1) * (padded(width_) + record()) + kAttentionTile * record();
+           kAttentionTile * (padded(width_) + record()) + block_rows(1) * record();
   }
 
   // Up to kAttentionRows rows over a chunk as it is in memory.
@@ -150,44 +148,69 @@ class Attention : public Kernel, AttentionRows {
 
   void run_block(const Buffers& buffers, const Unit& unit, int64_t first, int64_t last,
                  float* packed_keys) const {
-    const FloatLoops& floats = loops().floats;
-    const int64_t height = block_rows(1), stride = padded(width_);
     float* packed_values = packed_keys + attention_packed_keys(width_);
     float* query = packed_values + attention_packed_values(value_width_);
-    float* results = query + height * stride;
-    float* further = results + height * record();
-    for (int64_t row = first; row < last; ++row) {
-      if (row + kAhead < last) ask_for_query(buffers, unit, row + kAhead);
-      widen_query(buffers, unit, row, query + (row - first) * stride);
-      begin(buffers, unit, row, results + (row - first) * record());
-    }
-    const int64_t past = std::min(height, last - first + kAttentionTile);
-    std::fill(query + (last - first) * stride, query + past * stride, 0.0f);
-    const auto [low, high] = chunks_between(low_of(unit, first), high_of(unit, last - 1));
+    float* further = query + kAttentionTile * padded(width_);
+    float* results = further + kAttentionTile * record();
+    std::fill(query, further, 0.0f);
+    const int64_t bound = high_of(unit, last - 1);
+    const auto [low, high] = chunks_between(low_of(unit, first), bound);
     for (int64_t chunk = low; chunk < high; ++chunk) {
       const AttentionChunk place = chunk_of(buffers, unit, chunk);
-      const int64_t keys = high_of(unit, last - 1) - chunk * kAttentionChunk;
-      loops_.attention_pack(place, std::min(keys, kAttentionChunk), packed_keys, packed_values);
-      // What a record takes in first is what it holds then.
-      const bool fresh = chunk == low && !has_[8];
-      for (int64_t row = first; row < last; row += kAttentionTile) {
+      const int64_t from = chunk * kAttentionChunk;
+      loops_.attention_pack(place, std::min(bound - from, kAttentionChunk), packed_keys,
+                            packed_values);
+      const int64_t tiles = (last - first + kAttentionTile - 1) / kAttentionTile;
+      for (int64_t tile = 0; tile < tiles; ++tile) {
+        const int64_t row = first + tile * kAttentionTile;
         const int64_t rows = std::min(kAttentionTile, last - row);
-        AttentionRow seen[kAttentionTile];
-        bool any = false;
-        for (int64_t r = 0; r < rows; ++r) {
-          seen[r] = row_of(buffers, unit, row + r, chunk);
-          any |= seen[r].first < seen[r].last;
-        }
-        if (!any) continue;
         float* result = results + (row - first) * record();
-        floats.attention_tile(place, packed_keys, packed_values, query + (row - first) * stride,
-                              seen, rows, fresh ? result : further);
-        if (!fresh) floats.attention_fold(result, further, rows, value_width_);
+        // The next tile's queries and a share of the next chunk, while this tile is computed.
+        if (chunk == low) {
+          for (int64_t r = row + rows; r < std::min(last, row + 2 * kAttentionTile); ++r) {
+            ask_for_query(buffers, unit, r);
+          }
+          for (int64_t r = 0; r < rows; ++r) begin(buffers, unit, row + r, result + r * record());
+        }
+        const int64_t next = from + kAttentionChunk, left = std::min(bound - next, kAttentionChunk);
+        for (int64_t j = left * tile / tiles; j < left * (tile + 1) / tiles; ++j) {
+          ask_for_entry(buffers, unit, next + j);
+        }
+        run_tile(buffers, unit, place, chunk, row, rows, packed_keys, result,
+                 chunk == low && !has_[8]);
+        if (chunk + 1 < high) continue;
+        for (int64_t r = 0; r < rows; ++r) finish(buffers, unit, row + r, result + r * record());
       }
     }
+    if (low < high) return;
     for (int64_t row = first; row < last; ++row) {
-      finish(buffers, unit, row, results + (row - first) * record());
+      begin(buffers, unit, row, results);
+      finish(buffers, unit, row, results);
     }
+  }
+
+  // A tile of rows with a packed chunk. A fresh result holds nothing yet.
+  void run_tile(const Buffers& buffers, const Unit& unit, const AttentionChunk& place,
+                int64_t chunk, int64_t row, int64_t rows, float* packed_keys, float* result,
+                bool fresh) const {
+    const float* packed_values = packed_keys + attention_packed_keys(width_);
+    float* query =
+        packed_keys + attention_packed_keys(width_) + attention_packed_values(value_width_);
+    float* further = query + kAttentionTile * padded(width_);
+    AttentionRow seen[kAttentionTile];
+    bool any = false;
+    for (int64_t r = 0; r < rows; ++r) {
+      seen[r] = row_of(buffers, unit, row + r, chunk);
+      any |= seen[r].first < seen[r].last;
+    }
+    if (!any) return;
+    for (int64_t r = 0; r < rows; ++r) {
+      widen_query(buffers, unit, row + r, query + r * padded(width_));
+    }
+    const FloatLoops& floats = loops().floats;
+    floats.attention_tile(place, packed_keys, packed_values, query, seen, rows,
+                          fresh ? result : further);
+    if (!fresh) floats.attention_fold(result, further, rows, value_width_);
   }
 
   bool few_, by_chunks_;

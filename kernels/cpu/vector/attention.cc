@@ -1,6 +1,6 @@
 // Attention of a few query rows over one chunk of keys as it is in memory. A score is one
-// accumulator of eight lanes over D; a row's exponentials are summed in eight lanes, key j in lane
-// j % 8; its values in ascending j. None of it depends on which other rows share the pass.
+// accumulator of eight lanes over D; a row's exponentials are summed in 32 lanes, key j in
+// lane j % 32; its values in ascending j. None of it depends on which other rows share the pass.
 #include "kernels/cpu/vector/attention.h"
 
 namespace onnx_iron {
@@ -134,7 +134,7 @@ void run(const AttentionChunk& chunk, const float* query, const AttentionRow* se
   const int64_t width = padded(chunk.value_width), stride = attention_record(chunk.value_width);
   for (int r = 0; r < rows; ++r) {
     float* record = records + r * stride;
-    weigh_scores(chunk, seen[r], begin / kWide * kWide, (end + kWide - 1) / kWide * kWide,
+    weigh_scores(chunk, seen[r], begin / kLanes * kLanes, (end + kLanes - 1) / kLanes * kLanes,
                  scores + r * kAttentionChunk, record + width, record + width + 1);
     for (int64_t c = 0; c < width; ++c) record[c] = 0.0f;
   }

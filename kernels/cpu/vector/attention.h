@@ -65,8 +65,12 @@ inline void change_scores(const AttentionChunk& chunk, const AttentionRow& row, 
   }
 }
 
+// Keys whose weights are summed in lanes of their own, and vectors that hold them.
+inline constexpr int kLanes = 32;
+inline constexpr int kParts = kLanes / kWide;
+
 // Products with keys become exp(score - largest), and the record gets that largest score and their
-// sum, in eight lanes, key j in lane j % 8. `begin` and `end` are whole numbers of kWide.
+// sum, in kLanes lanes, key j in lane j % kLanes. `begin` and `end` are whole numbers of kLanes.
 inline void weigh_scores(const AttentionChunk& chunk, const AttentionRow& row, int64_t begin,
                          int64_t end, float* scores, float* largest, float* total) {
   if (row.first >= row.last) {
@@ -76,31 +80,41 @@ inline void weigh_scores(const AttentionChunk& chunk, const AttentionRow& row, i
     return;
   }
   const Wide by = all<Wide>(chunk.scale);
-  Wide wide = all<Wide>(kLowest);  // not -inf, which a score may be: -inf - -inf is NaN
+  Wide wides[kParts];
+  // Not -inf, which a score may be: -inf - -inf is NaN.
+  for (Wide& wide : wides) wide = all<Wide>(kLowest);
   const bool plain = chunk.softcap == 0.0f && row.slope == 0.0f && row.offset == 0.0f &&
                      row.bias == nullptr && row.mask == nullptr;
   if (plain && row.first <= begin && row.last >= end) {
-    for (int64_t j = begin; j < end; j += kWide) {
-      const Wide score = mul(wide_at(scores + j), by);
-      keep(scores + j, score);
-      wide = larger(score, wide);
+    for (int64_t j = begin; j < end; j += kLanes) {
+      for (int part = 0; part < kParts; ++part) {
+        float* at = scores + j + part * kWide;
+        const Wide score = mul(wide_at(at), by);
+        keep(at, score);
+        wides[part] = larger(score, wides[part]);
+      }
     }
   } else {
     for (int64_t j = begin; j < end; j += kWide) keep(scores + j, mul(wide_at(scores + j), by));
     if (!plain) change_scores(chunk, row, begin, end, scores);
     for (int64_t j = begin; j < row.first; ++j) scores[j] = kMinusInfinity;
     for (int64_t j = row.last; j < end; ++j) scores[j] = kMinusInfinity;
-    for (int64_t j = begin; j < end; j += kWide) wide = larger(wide_at(scores + j), wide);
+    for (int64_t j = begin; j < end; j += kWide) wides[0] = larger(wide_at(scores + j), wides[0]);
   }
-  const float most = largest_lane(larger_half(wide));
+  for (int part = 1; part < kParts; ++part) wides[0] = larger(wides[0], wides[part]);
+  const float most = largest_lane(larger_half(wides[0]));
   const Wide offset = all<Wide>(most);
-  F8 sums = zero();
-  for (int64_t j = begin; j < end; j += kWide) {
-    const Wide weights = fast_exp(sub(wide_at(scores + j), offset));
-    keep(scores + j, weights);
-    sums = add_eights(sums, weights);
+  Wide sums[kParts];
+  for (Wide& lanes : sums) lanes = all<Wide>(0.0f);
+  for (int64_t j = begin; j < end; j += kLanes) {
+    for (int part = 0; part < kParts; ++part) {
+      float* at = scores + j + part * kWide;
+      const Wide weights = fast_exp(sub(wide_at(at), offset));
+      keep(at, weights);
+      sums[part] = add(sums[part], weights);
+    }
   }
-  *total = sum(sums);
+  *total = sum_lanes(sums);
   *largest = *total == 0.0f && !sees_any(chunk, row) ? kMinusInfinity : most;
 }
 

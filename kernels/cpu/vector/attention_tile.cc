@@ -13,7 +13,8 @@ constexpr int kRows = kWide == 16 ? 12 : 6;
 constexpr int kHalf = kRows / 2;
 constexpr int kVectors = 2;
 constexpr int kTogether = kVectors * kWide;
-static_assert(kAttentionTile % kRows == 0 && kAttentionPack % kTogether == 0);
+static_assert(kAttentionTile % kRows == 0 && kAttentionPack % kTogether == 0 &&
+              kAttentionPack == kLanes);
 
 // The last rows of a call go by this many.
 constexpr int kLeast = kRows / 3;
@@ -216,8 +217,8 @@ void attention_tile(const AttentionChunk& chunk, const float* packed_keys,
     begin = rows[r].first < begin ? rows[r].first : begin;
     end = rows[r].last > end ? rows[r].last : end;
   }
-  begin = (begin < end ? begin : end) / kTogether * kTogether;
-  end = (end + kTogether - 1) / kTogether * kTogether;
+  begin = (begin < end ? begin : end) / kLanes * kLanes;
+  end = (end + kLanes - 1) / kLanes * kLanes;
   const int64_t stride = padded(chunk.key_width);
   for (int64_t j = begin; j < end; j += kTogether) {
     const float* keys = packed_keys + j / kAttentionPack * kAttentionPack * stride;

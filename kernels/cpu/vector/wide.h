@@ -76,6 +76,13 @@ ONNX_IRON_INLINE F8 add_eights(F8 sums, Wide x) {
   sums = add(sums, F8{_mm512_castps512_ps256(x.v)});
   return add(sums, F8{_mm512_extractf32x8_ps(x.v, 1)});
 }
+ONNX_IRON_INLINE F8 add_halves(Wide x) {
+  return add(F8{_mm512_castps512_ps256(x.v)}, F8{_mm512_extractf32x8_ps(x.v, 1)});
+}
+// The sum of 32 lanes in rows.h's order.
+ONNX_IRON_INLINE float sum_lanes(const Wide (&x)[2]) {
+  return sum(add(add_halves(x[0]), add_halves(x[1])));
+}
 // The larger of the eights.
 ONNX_IRON_INLINE F8 larger_half(Wide x) {
   return larger(F8{_mm512_castps512_ps256(x.v)}, F8{_mm512_extractf32x8_ps(x.v, 1)});
@@ -104,6 +111,9 @@ ONNX_IRON_INLINE void keep_part(T* p, Wide x, int64_t n) {
 }
 ONNX_IRON_INLINE F8 add_eights(F8 sums, Wide x) { return add(sums, x); }
 ONNX_IRON_INLINE F8 larger_half(Wide x) { return x; }
+ONNX_IRON_INLINE float sum_lanes(const Wide (&x)[4]) {
+  return sum(add(add(x[0], x[1]), add(x[2], x[3])));
+}
 
 #endif
 
