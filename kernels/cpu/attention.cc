@@ -57,7 +57,7 @@ class Attention : public Kernel, AttentionRows {
   }
   int64_t slot_elements() const {
     return attention_packed_keys(width_) + attention_packed_values(value_width_) +
-           kAttentionTile * (padded(width_) + record()) + block_rows(1) * record();
+           block_rows(1) * (padded(width_) + record()) + kAttentionTile * record();
   }
 
   // Up to kAttentionRows rows over a chunk as it is in memory.
@@ -148,11 +148,11 @@ class Attention : public Kernel, AttentionRows {
 
   void run_block(const Buffers& buffers, const Unit& unit, int64_t first, int64_t last,
                  float* packed_keys) const {
+    const FloatLoops& floats = loops().floats;
     float* packed_values = packed_keys + attention_packed_keys(width_);
     float* query = packed_values + attention_packed_values(value_width_);
-    float* further = query + kAttentionTile * padded(width_);
+    float* further = query + block_rows(1) * padded(width_);
     float* results = further + kAttentionTile * record();
-    std::fill(query, further, 0.0f);
     const int64_t bound = high_of(unit, last - 1);
     const auto [low, high] = chunks_between(low_of(unit, first), bound);
     for (int64_t chunk = low; chunk < high; ++chunk) {
@@ -165,19 +165,31 @@ class Attention : public Kernel, AttentionRows {
         const int64_t row = first + tile * kAttentionTile;
         const int64_t rows = std::min(kAttentionTile, last - row);
         float* result = results + (row - first) * record();
+        float* queries = query + (row - first) * padded(width_);
         // The next tile's queries and a share of the next chunk, while this tile is computed.
         if (chunk == low) {
           for (int64_t r = row + rows; r < std::min(last, row + 2 * kAttentionTile); ++r) {
             ask_for_query(buffers, unit, r);
           }
-          for (int64_t r = 0; r < rows; ++r) begin(buffers, unit, row + r, result + r * record());
+          for (int64_t r = 0; r < rows; ++r) {
+            widen_query(buffers, unit, row + r, queries + r * padded(width_));
+            begin(buffers, unit, row + r, result + r * record());
+          }
+          std::fill(queries + rows * padded(width_), queries + kAttentionTile * padded(width_),
+                    0.0f);
         }
         const int64_t next = from + kAttentionChunk, left = std::min(bound - next, kAttentionChunk);
         for (int64_t j = left * tile / tiles; j < left * (tile + 1) / tiles; ++j) {
           ask_for_entry(buffers, unit, next + j);
         }
-        run_tile(buffers, unit, place, chunk, row, rows, packed_keys, result,
-                 chunk == low && !has_[8]);
+        AttentionRow seen[kAttentionTile];
+        if (see(buffers, unit, row, rows, chunk, seen)) {
+          // What a record takes in first is what it holds then.
+          const bool fresh = chunk == low && !has_[8];
+          floats.attention_tile(place, packed_keys, packed_values, queries, seen, rows,
+                                fresh ? result : further);
+          if (!fresh) floats.attention_fold(result, further, rows, value_width_);
+        }
         if (chunk + 1 < high) continue;
         for (int64_t r = 0; r < rows; ++r) finish(buffers, unit, row + r, result + r * record());
       }
@@ -189,28 +201,16 @@ class Attention : public Kernel, AttentionRows {
     }
   }
 
-  // A tile of rows with a packed chunk. A fresh result holds nothing yet.
-  void run_tile(const Buffers& buffers, const Unit& unit, const AttentionChunk& place,
-                int64_t chunk, int64_t row, int64_t rows, float* packed_keys, float* result,
-                bool fresh) const {
-    const float* packed_values = packed_keys + attention_packed_keys(width_);
-    float* query =
-        packed_keys + attention_packed_keys(width_) + attention_packed_values(value_width_);
-    float* further = query + kAttentionTile * padded(width_);
-    AttentionRow seen[kAttentionTile];
+  // What rows of a tile see of a chunk, and whether that is anything.
+  bool see(const Buffers& buffers, const Unit& unit, int64_t row, int64_t rows, int64_t chunk,
+           AttentionRow* seen) const {
+    const bool alike = !causal_ && !mask_.given && !bias_.given;
     bool any = false;
     for (int64_t r = 0; r < rows; ++r) {
-      seen[r] = row_of(buffers, unit, row + r, chunk);
+      seen[r] = alike && r > 0 ? seen[0] : row_of(buffers, unit, row + r, chunk);
       any |= seen[r].first < seen[r].last;
     }
-    if (!any) return;
-    for (int64_t r = 0; r < rows; ++r) {
-      widen_query(buffers, unit, row + r, query + r * padded(width_));
-    }
-    const FloatLoops& floats = loops().floats;
-    floats.attention_tile(place, packed_keys, packed_values, query, seen, rows,
-                          fresh ? result : further);
-    if (!fresh) floats.attention_fold(result, further, rows, value_width_);
+    return any;
   }
 
   bool few_, by_chunks_;
