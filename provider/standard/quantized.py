@@ -28,11 +28,10 @@ def matmul_nbits(op: Operation) -> None:
     op.require(fits, f"K is {inner} and N {outer} for {a} and {codes}")
     blocks, level = _blocks(op), op.attribute("accuracy_level", 0)
     fast_there = a.dtype == FLOAT32 and (blocks["bits"] == 4 or level == 4)
-    if fast_there and inner * outer >= FASTER_ELSEWHERE:
-        op.refuse(
-            f"onnxruntime's own kernel is faster for float32 by {outer} x {inner} codes of "
-            f"{blocks['bits']} bits, accuracy_level {level}"
-        )
+    op.leave_if(
+        fast_there and inner * outer >= FASTER_ELSEWHERE,
+        f"for float32 by {outer} x {inner} codes of {blocks['bits']} bits, accuracy_level {level}",
+    )
     spec = Spec((*a.shape[:-1], outer), a.dtype)
     product = op.temporary(spec) if op.has(5) else op.output(spec)
     # Of accuracy_level, which says how exact it is at the least, float32 is the best.

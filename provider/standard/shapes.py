@@ -9,7 +9,7 @@ from onnx_iron.dtypes import INT64, Spec
 from onnx_iron.provider.lowering import Operation
 from onnx_iron.provider.operator import standard
 from onnx_iron.provider.standard.fold import fold
-from onnx_iron.provider.standard.rule import is_one, rule, stays
+from onnx_iron.provider.standard.rule import both_ways, is_one, rule, stays
 
 
 @rule("Identity", since=1, newest=25)
@@ -30,7 +30,7 @@ def reshape(op: Operation) -> None:
                 shape[axis] = spec.shape[axis]
     if -1 in shape:
         rest = math.prod(dim for dim in shape if dim != -1)
-        if rest <= 0 or spec.elements % rest != 0:
+        if rest <= 0 or (spec.elements % rest != 0 and not op.is_guess(0)):
             op.refuse(f"{spec} does not reshape to {wanted}")
         shape[shape.index(-1)] = spec.elements // rest
     # While a node is claimed, a guess may have any number of elements.
@@ -96,10 +96,11 @@ def concat(op: Operation) -> None:
         op.refuse(
             f"inputs {', '.join(map(str, specs))} differ outside axis {axis}",
             [
-                (None, place - len(specs[0].shape), spec.shape[place])
-                for spec in specs
-                for place in range(min(len(spec.shape), len(specs[0].shape)))
+                difference
+                for spec in specs[1:]
+                for place, (one, other) in enumerate(zip(specs[0].shape, spec.shape, strict=False))
                 if place != axis
+                for difference in both_ways(None, place - len(specs[0].shape), one, other)
             ],
         )
     known = [op.known(index) for index in range(op.input_count)]
