@@ -89,7 +89,11 @@ class Known:
         while True:
             made.clear()
             trial = Lowering(
-                specs=dict(specs), integers=integers, guessed=self._guessed, claiming=True
+                specs=dict(specs),
+                integers=integers,
+                guessed=self._guessed,
+                declared=self._graph.values,
+                claiming=True,
             )
             try:
                 lower(node, trial)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, MutableMapping, Sequence
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from onnx_iron.dtypes import UINT8, Array, DType, Shape, Spec
-from onnx_iron.provider.graph import GraphDescription, Node
+from onnx_iron.provider.graph import GraphDescription, Node, ValueInfo
 from onnx_iron.provider.operator import Operator
 
 MOST_BYTES = 1 << 47
@@ -75,6 +75,7 @@ class Lowering:
         guessed: values whose shape or contents are guesses: while a graph's nodes are claimed, some
             size stands for each dimension that only a call knows. A rule may not decide by them
             what is valid for other sizes too: a rank, say.
+        declared: what the model says of the guessed values' shapes.
         claiming: whether nodes are tried, and may still be left to onnxruntime.
         steps: calls of kernels, in order.
         views: values without bytes of their own.
@@ -84,6 +85,7 @@ class Lowering:
     specs: dict[str, Spec] = field(default_factory=dict)
     integers: MutableMapping[str, Array] = field(default_factory=dict)
     guessed: Collection[str] = ()
+    declared: Mapping[str, ValueInfo] = field(default_factory=dict)
     claiming: bool = False
     steps: list[KernelCall] = field(default_factory=list)
     views: dict[str, View] = field(default_factory=dict)
@@ -183,6 +185,17 @@ class Operation:
     def is_guess(self, index: int) -> bool:
         """Whether an input's shape or contents stand for others too."""
         return self.input(index) in self._lowering.guessed
+
+    def is_open(self, index: int, axis: int | None = None) -> bool:
+        """Whether an input's shape, or one of its dimensions, stands for others too; its contents
+        may, all the same."""
+        if not self.is_guess(index):
+            return False
+        value = self._lowering.declared.get(self.input(index))
+        if value is None or value.dims is None or not value.dims:
+            return value is None or value.dims is None
+        dims = value.dims if axis is None else (value.dims[axis],)
+        return not all(isinstance(dim, int) for dim in dims)
 
     def attribute(self, name: str, otherwise: Any = None) -> Any:
         """The value of an attribute."""

@@ -193,3 +193,27 @@ def test_a_node_that_can_not_be_examined_is_left_and_logged(
     assert rows["Abs"].reason == "it could not be examined: OverflowError: too big for words"
     assert rows["Neg"].provider == EP
     assert any("Abs 'b' is left" in record.getMessage() for record in caplog.records)
+
+
+def test_a_size_that_is_a_number_of_its_own_belongs_to_the_group() -> None:
+    """As torch's exporter writes an open length: one entry of a shape, without its axis."""
+    serialized = model(
+        [
+            helper.make_node("Shape", ["x"], ["entry"], name="entry", start=0, end=1),
+            node("Squeeze", "entry", "length"),
+            node("Unsqueeze", "length zero", "again"),
+            node("Concat", "again rest", "wanted", axis=0),
+            node("Add", "x x", "sum"),
+            node("Reshape", "sum wanted", "y"),
+            node("GatherND", "y places", "z"),
+        ],
+        [spec("x", ("n", 6)), spec("places", ("m", 2), np.int64)],
+        [spec("z", ("m", 3))],
+        [constant("zero", np.array([0])), constant("rest", np.array([2, 3]))],
+    )
+    session = iron(serialized)
+    assert onnx_iron.placement(session).complete
+    for rows in (5, 1):
+        x, places = rand(rows, 6), np.array([[rows - 1, 1], [0, 0]])
+        (given,) = session.run(None, {"x": x, "places": places})
+        np.testing.assert_array_equal(given, (x + x).reshape(rows, 2, 3)[tuple(places.T)])

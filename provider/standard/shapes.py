@@ -43,7 +43,7 @@ def reshape(op: Operation) -> None:
 def squeeze(op: Operation) -> None:
     shape, axes = op.spec(0).shape, op.axes(1)
     if axes is None:
-        op.require(not op.is_guess(0), "which dimensions are 1 is known only when it runs")
+        op.require(not op.is_open(0), "which dimensions are 1 is known only when it runs")
         dropped = {axis for axis, dim in enumerate(shape) if dim == 1}
     else:
         dropped = {op.from_front(axis, len(shape)) for axis in axes}
@@ -234,7 +234,7 @@ def gather_nd(op: Operation) -> None:
     data, indices = op.spec(0), op.spec(1)
     batch = int(op.attribute("batch_dims", 0))
     op.require(bool(indices.shape) and batch >= 0, f"its indices are {indices}")
-    op.require(not op.is_guess(1), "how many numbers a place has is known only when it runs")
+    op.require(not op.is_open(1, -1), "how many numbers a place has is known only when it runs")
     depth = int(indices.shape[-1])
     op.require(batch + depth <= len(data.shape), f"its indices are {indices} for {data}")
     shape = indices.shape[:-1] + data.shape[batch + depth :]
