@@ -106,10 +106,20 @@ class Known:
         specs = {name: self._specs[name] for name in node.inputs if name in self._specs}
         made: dict[str, Array] = {}
         integers = ChainMap(made, contents, self._constants)
-        trial = Lowering(
-            specs=specs, integers=integers, guessed=self._guessed, open_axes=self._open_axes
-        )
-        lower(node, trial)
+        while True:
+            made.clear()
+            trial = Lowering(
+                specs=dict(specs),
+                integers=integers,
+                guessed=self._guessed,
+                open_axes=self._open_axes,
+            )
+            try:
+                lower(node, trial)
+                break
+            except Refused as refusal:
+                if not self._guess_again(node, specs, refusal):
+                    raise
         for step in trial.steps:
             check_step(step, trial)
         guess = not self._guessed.isdisjoint(node.inputs)
@@ -139,6 +149,26 @@ class Known:
         for dim, size in zip(value.dims, spec.shape, strict=True):
             if dim in self._names and size != self._sizes.get(str(dim), STAND_IN):
                 self.learnt.setdefault(str(dim), size)
+
+    def _guess_again(self, node: Node, specs: dict[str, Spec], refusal: Refused) -> bool:
+        """Take another size for a dimension that the model leaves open, where that may help."""
+        for index, place, size in refusal.sizes:
+            for name in node.inputs if index is None else node.inputs[index : index + 1]:
+                value = self._graph.values.get(name)
+                if name not in specs or value is None or value.dims is None:
+                    continue
+                shape = specs[name].shape
+                if len(value.dims) != len(shape) or not -len(shape) <= place < 0:
+                    continue
+                # Only a stand-in gives way, so that there is an end to it.
+                if isinstance(value.dims[place], int) or shape[place] != STAND_IN:
+                    continue
+                if shape[place] != size:
+                    changed = list(shape)
+                    changed[place] = size
+                    specs[name] = Spec(tuple(changed), specs[name].dtype)
+                    return True
+        return False
 
 
 def decide(graph: GraphDescription) -> list[Decision]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -14,9 +14,20 @@ from onnx_iron.provider.operator import Operator
 
 MOST_BYTES = 1 << 47
 
+Size: TypeAlias = tuple[int | None, int, int]
+
 
 class Refused(Exception):  # noqa: N818 - a refusal is an answer, caught where a node is lowered
-    """Why a node can't be run."""
+    """Why a node can't be run.
+
+    Attributes:
+        sizes: what would do, where the reason is that sizes differ: (input's number, None for any,
+            axis from the end, size). Some sizes are guesses, and another guess may fit.
+    """
+
+    def __init__(self, reason: str = "", sizes: Sequence[Size] = ()) -> None:
+        super().__init__(reason)
+        self.sizes = sizes
 
 
 @dataclass
@@ -186,9 +197,9 @@ class Operation:
             self.refuse(f"axis {axis} is out of range for rank {rank}")
         return axis % rank
 
-    def refuse(self, reason: str) -> NoReturn:
-        """Give the node up."""
-        raise Refused(reason)
+    def refuse(self, reason: str, sizes: Sequence[Size] = ()) -> NoReturn:
+        """Give the node up; ``sizes`` are those of inputs that would do, as in ``Refused``."""
+        raise Refused(reason, sizes)
 
     def require(self, holds: bool, reason: str) -> None:
         """Give the node up unless a condition holds."""

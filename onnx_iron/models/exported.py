@@ -54,21 +54,15 @@ def export_checkpoint(
         progress: see :func:`onnx_iron.export`.
 
     Raises:
-        ValueError: a chunk below 1 or longer than the context, a batch below 1 or of an encoder, a
-            checkpoint whose tensors are not those that its configuration asks for, a directory
-            that holds a checkpoint, or a model or an option that genai's interface has no place
-            for.
+        ValueError: a chunk below 1 or longer than the context, a batch below 1, a checkpoint
+            whose tensors are not those that its configuration asks for, a directory that holds a
+            checkpoint, or a model or an option that genai's interface has no place for.
         OSError: a file that can't be read or written.
     """
     directory = Path(directory)
     _check_apart(directory)
     weights = checkpoint.weights(as_dtype(dtype))
     generates = checkpoint.family.generates
-    if batch is not None and not generates:
-        raise ValueError(
-            f"batch is {batch}, and {checkpoint.family.model_type} encodes one text at a time; "
-            "leave it out and call the model text by text"
-        )
     shape = Shape(context, chunk if generates else context, logits, batch)
     graph = checkpoint.family.build(checkpoint.config, weights, shape)
     checkpoint.check_all_used(weights)
