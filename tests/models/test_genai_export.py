@@ -19,6 +19,7 @@ import onnx_iron
 from onnx_iron.models.checkpoint import open_checkpoint
 from onnx_iron.models.exported import export_checkpoint
 from onnx_iron.models.genai.tokenizer_files import tokenizer_files
+from onnx_iron.tools.main import main
 
 CONTEXT = 64
 # Sums in float32 in another order than transformers', through a few layers; logits are near 4.
@@ -206,3 +207,25 @@ def test_a_gguf_files_tokenizer_cuts_texts_as_ours(
     said = json.loads(files["tokenizer_config.json"])
     assert said["eos_token"] == "<|im_end|>"
     assert "im_start" in said["chat_template"]
+
+
+def test_the_command_writes_what_genai_drives(
+    source: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["export", str(source("llama")), "-o", str(tmp_path / "out"), "--genai"]
+    assert main([*arguments, "--context", "32", "--genai-provider", "stock"]) == 0
+    written = {Path(line).name for line in capsys.readouterr().out.split()}
+    assert {"model.onnx", "genai_config.json", "decode.onnx", "weights.bin"} <= written
+    decoder = json.loads((tmp_path / "out" / "genai_config.json").read_text())["model"]["decoder"]
+    assert decoder["filename"] == "model.onnx"
+    assert decoder["session_options"]["provider_options"] == []
+
+
+def test_the_command_says_in_a_line_what_genai_can_not_drive(
+    source: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main(["export", str(source("lfm2")), "-o", str(out), "--genai", "--context", "32"]) == 1
+    *_, line = capsys.readouterr().err.strip().splitlines()
+    assert "lfm2 can't be driven by onnxruntime-genai" in line
+    assert not out.exists()
