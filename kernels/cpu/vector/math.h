@@ -86,20 +86,18 @@ ONNX_IRON_INLINE D8 softplus(D8 x) {
 template <typename V>
 ONNX_IRON_INLINE V fast_exp(V x) {
   const V round = all<V>(12582912.0f);  // 1.5 * 2**23
-  const V lowest = all<V>(-87.0f);
-  const V clamped = larger(lowest, x);
-  const V biased = fma(clamped, all<V>(1.44269504f), round);
+  const V biased = fma(x, all<V>(1.44269504f), round);
   const V n = sub(biased, round);
   // ln(2) in two parts, the first exact in 12 bits.
-  V r = fma(n, all<V>(-0.693359375f), clamped);
+  V r = fma(n, all<V>(-0.693359375f), x);
   r = fma(n, all<V>(2.12194440e-4f), r);
   V q = all<V>(0.001392625083f);
   q = fma(q, r, all<V>(0.008363232884f));
   q = fma(q, r, all<V>(0.04166655421f));
   q = fma(q, r, all<V>(0.1666657667f));
   q = fma(q, r, all<V>(0.5f));
-  const V result = mul(add(all<V>(1.0f), fma(q, mul(r, r), r)), power_of_two(biased));
-  return where_less(x, lowest, all<V>(0.0f), result);
+  const V part = add(all<V>(1.0f), fma(q, mul(r, r), r));
+  return unless_less(x, all<V>(-87.0f), part, biased, n);
 }
 
 }  // namespace ONNX_IRON_PATH

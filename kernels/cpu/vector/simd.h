@@ -113,6 +113,12 @@ ONNX_IRON_INLINE float sum(F8 x) {
   const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
+// No lane may be a NaN.
+ONNX_IRON_INLINE float largest_lane(F8 x) {
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(x.v), _mm256_extractf128_ps(x.v, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
 // The sums of four, in that order, to out[0..3].
 ONNX_IRON_INLINE void sum_four(const F8* x, float* out) {
   __m128 a = halves(x[0]), b = halves(x[1]), c = halves(x[2]), d = halves(x[3]);
@@ -324,6 +330,12 @@ ONNX_IRON_INLINE float sum(F8 x) {
   store(lanes, x);
   return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) +
          ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+}
+// No lane may be a NaN.
+ONNX_IRON_INLINE float largest_lane(F8 x) {
+  float most = x.v[0];
+  for (int i = 1; i < 8; ++i) most = x.v[i] > most ? x.v[i] : most;
+  return most;
 }
 // The sums of four, in that order, to out[0..3].
 ONNX_IRON_INLINE void sum_four(const F8* x, float* out) {

@@ -15,6 +15,7 @@ constexpr TypedLoops typed() {
   return {
       .widen = widen<T>,
       .narrow = narrow<T>,
+      .divide = divide<T>,
       .rms_norm = rms_norm<T>,
       .layer_norm = layer_norm<T>,
       .softmax = softmax<T>,
@@ -62,7 +63,7 @@ constinit const Loops kLoops = {
     ONNX_IRON_TEXT(ONNX_IRON_PATH),
     typed<float>(),
     typed<bf16>(),
-    {.attention_tile = attention_tile, .attention_fold = attention_fold, .divide = divide},
+    {.attention_tile = attention_tile, .attention_fold = attention_fold},
     kFunctions,
     std::size(kFunctions)};
 
