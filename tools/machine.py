@@ -61,8 +61,10 @@ def _processor() -> str:
 
 
 def resident_bytes() -> int:
-    """The memory that this process has in use."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    """The memory that this process has in use. A file's page that several sessions map counts once
+    ("Pss", where no other process maps it), and not for each of them as in "Rss"."""
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
 
 @dataclass(frozen=True)

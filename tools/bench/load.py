@@ -69,7 +69,11 @@ def candidates_of(
     """By a candidate's name what its process opens."""
     checkpoint = open_checkpoint(source)
     size = Size.of(checkpoint.config, CONTEXT)
-    common = {"threads": arguments.threads, "vocabulary": size.vocabulary}
+    common = {
+        "threads": arguments.threads,
+        "vocabulary": size.vocabulary,
+        "processor_time": arguments.processor_time,
+    }
     chosen: dict[str, dict[str, Any]] = {}
     for dtype in ("bfloat16", "float32"):
         folder = scratch / dtype
@@ -112,7 +116,8 @@ def open_one(request: dict[str, Any]) -> None:
     onnx_iron.register()
     if request["kind"] == "llama.cpp":
         import llama_cpp  # type: ignore[import-not-found,unused-ignore] # noqa: F401
-    before, begin = resident_bytes(), time.perf_counter()
+    clock = time.process_time if request["processor_time"] else time.perf_counter
+    before, begin = resident_bytes(), clock()
     talker: Talker
     if request["kind"] == "iron":
         talker = OnnxIron(path, "iron", threads, request["vocabulary"])
@@ -120,7 +125,7 @@ def open_one(request: dict[str, Any]) -> None:
         talker = SharedCaches(open_model(path, "stock", threads), Size(**request["size"]))
     else:
         talker = LlamaCpp(path, CONTEXT, threads)
-    seconds = time.perf_counter() - begin
+    seconds = clock() - begin
     talker.prompt(8)
     for _ in range(4):
         talker.token()
