@@ -163,6 +163,7 @@ def test_processor_time_is_of_one_thread(tmp_path: Path) -> None:
     ("name", "arguments", "message"),
     [
         ("decode", ("--peers", "vllm"), "--peers has ['vllm']"),
+        ("prefill", ("--dtypes", "int8"), "--dtypes has ['int8']"),
         ("others", ("--only", "lstm"), "--only has ['lstm']"),
         ("operators", ("--only", "lstm"), "--only has ['lstm']"),
     ],

@@ -21,6 +21,8 @@ from onnx_iron.tools.download import smollm2
 
 PEERS = ("stock", "llama.cpp", "genai", "torch")
 TRAINED = "SmolLM2-135M"
+# Bytes of an element.
+WIDTHS = {"bfloat16": 2, "float32": 4}
 
 
 class Talker(Protocol):
@@ -241,6 +243,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,...",
         help="what is measured beside ours, where it is installed (default: %(default)s)",
     )
+    parser.add_argument(
+        "--dtypes",
+        default="bfloat16,float32",
+        metavar="NAME,...",
+        help="of ours; a large model's float32 takes room (default: %(default)s)",
+    )
     parser.add_argument("--genai", type=Path, metavar="DIR", help="genai's model of the same shape")
     parser.add_argument("--chunk", type=int, default=512, help="of ours (default: %(default)s)")
 
@@ -255,6 +263,18 @@ def peers_of(arguments: argparse.Namespace) -> list[str]:
     if unknown := set(peers) - {*PEERS}:
         raise ValueError(f"--peers has {sorted(unknown)}, expected some of {', '.join(PEERS)}")
     return peers
+
+
+def dtypes_of(arguments: argparse.Namespace) -> list[str]:
+    """The names in ``--dtypes``.
+
+    Raises:
+        ValueError: one of them is unknown.
+    """
+    dtypes: list[str] = arguments.dtypes.split(",")
+    if unknown := set(dtypes) - {*WIDTHS}:
+        raise ValueError(f"--dtypes has {sorted(unknown)}, expected some of {', '.join(WIDTHS)}")
+    return dtypes
 
 
 def sources_of(arguments: argparse.Namespace, scratch: Path) -> dict[str, Path]:
@@ -313,8 +333,9 @@ class Field:
 
     @property
     def peer(self) -> str:
-        """Whom the ratios are to: plain onnxruntime, where it is measured."""
-        return next((name for name in self.talkers if name.startswith("onnxruntime")), "none")
+        """Whom the ratios are to: plain onnxruntime, where it is measured, else ours."""
+        others = (name for name in self.talkers if name.startswith("onnxruntime"))
+        return next(others, next(iter(self.talkers)))
 
     def work(self, rows: int, position: int) -> dict[str, Work]:
         """What a call of so many rows takes, by candidate, about: weights and caches, each read
@@ -332,14 +353,15 @@ class Field:
     def _ours(self) -> Size:
         checkpoint = open_checkpoint(self._source)
         size = Size.of(checkpoint.config, self._context)
-        for dtype, width in (("bfloat16", 2), ("float32", 4)):
+        for dtype in dtypes_of(arguments := self._arguments):
+            width = WIDTHS[dtype]
             folder = self._scratch / dtype
-            chunk = min(self._arguments.chunk, self._context)
+            chunk = min(arguments.chunk, self._context)
             made = export_checkpoint(
                 checkpoint, folder, dtype=dtype, context=self._context, chunk=chunk
             )
             self._elements = made.total_bytes // width
-            talker = OnnxIron(folder, "iron", self._arguments.threads, size.vocabulary)
+            talker = OnnxIron(folder, "iron", arguments.threads, size.vocabulary)
             self._add(f"onnx-iron {dtype}", talker, width)
         self._is_llama = checkpoint.family.model_type == "llama"
         return size
@@ -348,6 +370,9 @@ class Field:
         if not self._is_llama:
             # The same export's function bodies, whose states are copied in each call.
             folder = self._scratch / "float32"
+            if not folder.is_dir():
+                self._report.skip("stock", "it runs our float32 export, which --dtypes leaves out")
+                return
             talker = OnnxIron(folder, "stock", self._arguments.threads, self.size.vocabulary)
             self._add("onnxruntime bodies", talker, 4)
             return

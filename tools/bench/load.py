@@ -24,6 +24,7 @@ from onnx_iron.tools.bench.language import (
     SharedCaches,
     Talker,
     add_options,
+    dtypes_of,
     peers_of,
     sources_of,
 )
@@ -75,7 +76,7 @@ def candidates_of(
         "processor_time": arguments.processor_time,
     }
     chosen: dict[str, dict[str, Any]] = {}
-    for dtype in ("bfloat16", "float32"):
+    for dtype in dtypes_of(arguments):
         folder = scratch / dtype
         export_checkpoint(checkpoint, folder, dtype=dtype, context=CONTEXT, chunk=64)
         chosen[f"onnx-iron {dtype}"] = {"kind": "iron", "path": str(folder), **common}
