@@ -42,7 +42,7 @@ class Talker(Protocol):
         ...
 
     def rewind(self, position: int) -> None:
-        """Go back to a position that was passed."""
+        """Go back to a position that was passed, or to the begin where that can't be."""
         ...
 
 
@@ -79,10 +79,10 @@ class OnnxIron:
         self._session.decode(input_ids=ids)
 
     def rewind(self, position: int) -> None:
-        if position == 0:
-            self._session.reset()
-        else:
+        try:
             self._session.rewind(self.position - position)
+        except ValueError:  # what a convolution carries is of one position alone
+            self._session.reset()
 
 
 class SharedCaches:
