@@ -15,8 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from onnx_iron.tools import machine
-from onnx_iron.tools.bench.language import Field, Talker, add_options, go_to, sources_of
+from onnx_iron.tools.bench.language import Field, add_options, sources_of
 from onnx_iron.tools.bench.measure import Report, parser_of
+from onnx_iron.tools.bench.talkers import Talker, go_to
 from onnx_iron.tools.estimate import lengths
 
 

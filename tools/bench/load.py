@@ -18,18 +18,10 @@ from typing import Any
 
 from onnx_iron.models.checkpoint import open_checkpoint
 from onnx_iron.models.exported import export_checkpoint
-from onnx_iron.tools.bench.language import (
-    LlamaCpp,
-    OnnxIron,
-    SharedCaches,
-    Talker,
-    add_options,
-    dtypes_of,
-    peers_of,
-    sources_of,
-)
+from onnx_iron.tools.bench.language import add_options, dtypes_of, peers_of, sources_of
 from onnx_iron.tools.bench.measure import Report, open_model, parser_of
 from onnx_iron.tools.bench.onnx_models import Size, decoder, write
+from onnx_iron.tools.bench.talkers import LlamaCpp, OnnxIron, SharedCaches, Talker
 
 CONTEXT = 512
 

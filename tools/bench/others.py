@@ -23,10 +23,10 @@ import numpy as np
 import onnxruntime
 
 from onnx_iron.tools import machine
-from onnx_iron.tools.bench.language import SharedCaches
 from onnx_iron.tools.bench.measure import Report, open_model, parser_of, seconds_of
 from onnx_iron.tools.bench.onnx_models import Size, decoder, write
 from onnx_iron.tools.bench.random_models import SHAPES, TINY
+from onnx_iron.tools.bench.talkers import SharedCaches
 from onnx_iron.tools.drive import Driver
 from onnx_iron.tools.machine import resident_bytes
 
