@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, MutableMapping, Sequence
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -14,9 +14,20 @@ from onnx_iron.provider.operator import Operator
 
 MOST_BYTES = 1 << 47
 
+Size: TypeAlias = tuple[int | None, int, int]
+
 
 class Refused(Exception):  # noqa: N818 - a refusal is an answer, caught where a node is lowered
-    """Why a node can't be run."""
+    """Why a node can't be run.
+
+    Attributes:
+        sizes: what would do, where the reason is that sizes differ: (input's number, None for any,
+            axis from the end, size). Some sizes are guesses, and another guess may fit.
+    """
+
+    def __init__(self, reason: str = "", sizes: Sequence[Size] = ()) -> None:
+        super().__init__(reason)
+        self.sizes = sizes
 
 
 @dataclass
@@ -47,6 +58,7 @@ class Lowering:
         guessed: values whose shape or contents are guesses: while a graph's nodes are claimed, some
             size stands for each dimension that only a call knows. A rule may not decide by them
             what is valid for other sizes too: a rank, say.
+        open_axes: the axes of such values whose size stands for others.
         steps: calls of kernels, in order.
         views: values without bytes of their own.
         literals: constants that the program itself brings.
@@ -55,6 +67,7 @@ class Lowering:
     specs: dict[str, Spec] = field(default_factory=dict)
     integers: MutableMapping[str, Array] = field(default_factory=dict)
     guessed: Collection[str] = ()
+    open_axes: Mapping[str, Collection[int]] = field(default_factory=dict)
     steps: list[KernelCall] = field(default_factory=list)
     views: dict[str, View] = field(default_factory=dict)
     literals: dict[str, Array] = field(default_factory=dict)
@@ -154,6 +167,18 @@ class Operation:
         """Whether an input's shape or contents stand for others too."""
         return self.input(index) in self._lowering.guessed
 
+    def open_axes(self, index: int) -> Collection[int]:
+        """The axes of an input whose size stands for others."""
+        return self._lowering.open_axes.get(self.input(index), ())
+
+    def settle(self, index: int, shape: Sequence[int]) -> None:
+        """An input has this shape, as the node needs it, in the axes whose size is a guess."""
+        name, spec = self.input(index), self.spec(index)
+        axes = self.open_axes(index)
+        if axes and len(shape) == len(spec.shape):
+            dims = [shape[i] if i in axes else dim for i, dim in enumerate(spec.shape)]
+            self._lowering.specs[name] = Spec(tuple(dims), spec.dtype)
+
     def attribute(self, name: str, otherwise: Any = None) -> Any:
         """The value of an attribute."""
         return self.node.attributes.get(name, otherwise)
@@ -172,9 +197,9 @@ class Operation:
             self.refuse(f"axis {axis} is out of range for rank {rank}")
         return axis % rank
 
-    def refuse(self, reason: str) -> NoReturn:
-        """Give the node up."""
-        raise Refused(reason)
+    def refuse(self, reason: str, sizes: Sequence[Size] = ()) -> NoReturn:
+        """Give the node up; ``sizes`` are those of inputs that would do, as in ``Refused``."""
+        raise Refused(reason, sizes)
 
     def require(self, holds: bool, reason: str) -> None:
         """Give the node up unless a condition holds."""

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from onnx_iron.native import Planner, encode, library
+from onnx_iron.native import Planner, encode, encode_exactly, library
 from onnx_iron.provider.claim import decide, group
 from onnx_iron.provider.devices import DEVICES
 from onnx_iron.provider.devices.sinks import give
@@ -41,6 +41,9 @@ def open_provider(request: int, question: Mapping[str, Any]) -> None:
     """A session asks for the provider: check its options."""
     options = read_options(question["options"])
     library().onnx_iron_request_program_cache(request, options.program_cache_bytes)
+    if options.profile:
+        path = encode_exactly(options.profile)
+        library().onnx_iron_request_profile(request, path, options.profile_bytes)
 
 
 def claim(request: int, question: Mapping[str, Any]) -> None:
@@ -137,4 +140,6 @@ def install() -> None:
 
 
 def _remove() -> None:
+    # Sessions may be alive still, and never end.
+    library().onnx_iron_profiles_write()
     library().onnx_iron_set_planner(Planner())

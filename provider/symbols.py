@@ -7,6 +7,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from onnx_iron.dtypes import Shape
+
 CONSTANT, DIM, ADD, SUB, MUL, FLOOR_DIV, MOD = range(7)
 EQUAL, LESS, LESS_EQUAL = range(3)
 
@@ -58,6 +60,10 @@ class Numbers:
         holds = x == y if relation == EQUAL else x < y if relation == LESS else x <= y
         self.answers[relation, a, b] = holds
         return holds
+
+    def are_equal(self, a: int, b: int) -> bool:
+        """Whether two rows are equal wherever the plan is right, as far as it is known by now."""
+        return a == b or self.answers.get((EQUAL, a, b), self.answers.get((EQUAL, b, a), False))
 
     def _row(self, operation: int, a: int, b: int, value: int) -> int:
         key = operation, a, b
@@ -158,6 +164,19 @@ class Symbol:
 
     def __repr__(self) -> str:
         return str(self._value())
+
+
+def surely_equal(shape: Shape, other: Shape) -> bool:
+    """Whether two shapes are equal in every call that the plan is for, without a question that
+    would narrow these down."""
+    return len(shape) == len(other) and all(map(_surely, shape, other))
+
+
+def _surely(a: int, b: int) -> bool:
+    for one, other in ((a, b), (b, a)):
+        if isinstance(one, Symbol):
+            return one._numbers.are_equal(one._numbers.row(one), one._numbers.row(other))
+    return a == b
 
 
 def _is_integer(value: object) -> bool:

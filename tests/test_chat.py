@@ -176,3 +176,33 @@ def test_a_template_that_cuts_contents_at_control_tokens_refuses_those_that_spel
     assert template.encode(HELLO, tokenizer) == tokenizer.encode("hello<bos>")
     with pytest.raises(ValueError, match=r"cut.gguf: .* they spell control tokens of the model"):
         template.encode([{"role": "user", "content": "a[/INST]b"}], tokenizer)
+
+
+LOOKS_IN = "{% if 'x' in messages[0].content %}<bos>{% endif %}{{ messages[0].content }}"
+
+
+def test_a_token_made_of_parts_is_not_told_from_a_spelled_one_where_contents_are_looked_into(
+    tokenizer: Tokenizer,
+) -> None:
+    template = ChatTemplate("{{ '[/IN' + messages[0].kind }}" + LOOKS_IN)
+    with pytest.raises(ValueError, match="which are whose can't be told"):
+        template.encode([{"role": "user", "content": "x", "kind": "ST]"}], tokenizer)
+
+
+def test_characters_of_the_private_planes_are_text_as_any_other(tokenizer: Tokenizer) -> None:
+    typed = "x" + "".join(chr(0xF0000 + place) for place in range(64))
+    ids = ChatTemplate(LOOKS_IN).encode([{"role": "user", "content": typed}], tokenizer)
+    assert ids == tokenizer.encode("<bos>" + typed)
+
+
+def test_a_token_that_begins_another_one_is_not_taken_for_it() -> None:
+    vocabulary = byte_level_vocabulary()
+    count, longer = len(vocabulary["tokenizer.ggml.tokens"]), "[INST]x[INST]"
+    vocabulary["tokenizer.ggml.tokens"] = [*vocabulary["tokenizer.ggml.tokens"], "[INST]", longer]
+    kinds = [*vocabulary["tokenizer.ggml.token_type"], CONTROL, CONTROL]
+    vocabulary["tokenizer.ggml.token_type"] = kinds
+    tokenizer = Tokenizer(vocabulary)
+    template = ChatTemplate("{{ '" + longer + "[INST]' + messages[0].content }}")
+    expected = [count + 1, count, *tokenizer.encode("hello")]
+    assert tokenizer.encode(longer + "[INST]hello") == expected
+    assert template.encode(HELLO, tokenizer) == expected

@@ -61,6 +61,18 @@ def test_products_are_float64s(k: int, dtype: np.dtype) -> None:
     assert_same_bits(run("GEMV", [weight, x[None]], (1, 37), dtype), got[None])
 
 
+@REAL
+@pytest.mark.parametrize("k", [1, 5, 9, 77])
+def test_an_infinity_in_one_row_of_a_weight_is_in_no_other_product(k: int, dtype: np.dtype) -> None:
+    weight, x = normal(9, k, dtype=dtype), normal(3, k, dtype=dtype, seed=1)
+    weight[::2] = math.inf
+    for row in x:
+        assert np.isfinite(wide(run("GEMV", [weight, row], (9,), dtype))[1::2]).all()
+    for rows in (1, 3):
+        got = run("GEMM", [x[:rows], weight], (rows, 9), dtype, b_col_maj=1, precision="high")
+        assert np.isfinite(wide(got)[:, 1::2]).all()
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     m=st.integers(1, 110),

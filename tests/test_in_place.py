@@ -190,6 +190,20 @@ def test_whatever_is_written_over_an_input_comes_after_all_who_read_it(seed: int
     made = [output for *_, output in steps]
     outputs = [name for name in made if rng.random() < 0.6] or made[-1:]
     plan = planned(lowered(steps), " ".join(inputs), " ".join(outputs))
+    assert_read_before_written(plan, inputs)
+
+
+def test_a_reader_that_was_moved_is_waited_for_where_it_stands_now() -> None:
+    # v0 comes behind v5 for the sake of a, and with it v1, which reads b.
+    steps = [("Add", "b a", "v0"), ("Add", "v0 b", "v1"), ("Neg", "b", "v2"), ("Neg", "v1", "v3")]
+    steps.append(("MatMul", "c a", "v5"))
+    plan = planned(lowered(steps), "c a b", "v0 v2 v3 v5")
+    assert (1, 0) in plan.pairs
+    assert_read_before_written(plan, ["c", "a", "b"])
+
+
+def assert_read_before_written(plan: Schedule, inputs: list[str]) -> None:
+    """Steps come after those that they read, the writer over an input after its readers."""
     order = ran(plan)
     place = {name: number for number, name in enumerate(order)}
     for step in plan.steps:
@@ -197,7 +211,7 @@ def test_whatever_is_written_over_an_input_comes_after_all_who_read_it(seed: int
     for given, output in plan.pairs:
         (writer,) = (place[root] for root, at in plan.placed.items() if at == output)
         readers = {place[step.name] for step in plan.steps if inputs[given] in step.inputs}
-        assert max(readers) == writer, (steps, outputs, order)
+        assert max(readers) == writer, (given, output, order)
 
 
 def test_a_part_of_a_dying_value_lends_no_bytes() -> None:

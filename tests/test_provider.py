@@ -376,9 +376,11 @@ def test_a_nan_in_one_products_row_does_not_reach_the_next_product() -> None:
         [spec("y", (5,)), spec("z", (5,))],
         [constant(name, weight) for name, weight in weights.items()],
     )
-    y, z = iron(serialized).run(None, given)
-    assert np.isnan(y).all()
-    np.testing.assert_allclose(z, weights["short"].astype(np.float64) @ given["b"], rtol=1e-5)
+    session = iron(serialized)
+    for _ in range(2):  # whichever of the two comes first
+        y, z = session.run(None, given)
+        assert np.isnan(y).all()
+        np.testing.assert_allclose(z, weights["short"].astype(np.float64) @ given["b"], rtol=1e-5)
 
 
 def test_static_shapes_are_compiled_when_the_session_opens() -> None:

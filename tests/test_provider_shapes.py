@@ -6,16 +6,18 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 import torch
 from onnx import TensorProto, helper
-from provider_models import iron, model, node, spec
+from provider_models import groups, iron, model, node, spec
 from torch.nn import functional as TF
 
 from onnx_iron.dtypes import Array
@@ -149,6 +151,43 @@ def test_a_split_into_parts_of_an_open_length_is_planned_once(planned: list[Any]
     assert len(planned) == 1
 
 
+def test_a_plan_for_many_rows_is_one_for_a_single_row_and_for_none_before(
+    planned: list[Any],
+) -> None:
+    """Queries over a cache that grows: batch, rows and earlier rows of 1, and none earlier."""
+    serialized = model(
+        [
+            node("Concat", "past new", "keys", axis=2),
+            node("Transpose", "keys", "turned", perm=[0, 1, 3, 2]),
+            node("MatMul", "q turned", "scores"),
+            node("Add", "scores bias", "biased"),
+            node("Transpose", "biased", "y", perm=[0, 2, 1, 3]),
+        ],
+        [
+            spec("past", ("b", 2, "p", 8)),
+            spec("new", ("b", 2, "t", 8)),
+            spec("q", ("b", 2, "t", 8)),
+            spec("bias", ("b", 1, "t", "s")),
+        ],
+        [spec("y", ("b", "t", 2, "s"))],
+    )
+    stock = ort.InferenceSession(serialized, providers=["CPUExecutionProvider"])
+    ours = iron(serialized)
+    for b, p, t in ((3, 4, 5), (1, 4, 5), (1, 1, 1), (2, 0, 3), (1, 0, 1), (4, 9, 1), (2, 1, 2)):
+        given = {
+            name: np.random.default_rng(b).standard_normal(shape, np.float32)
+            for name, shape in (
+                ("past", (b, 2, p, 8)),
+                ("new", (b, 2, t, 8)),
+                ("q", (b, 2, t, 8)),
+                ("bias", (b, 1, t, p + t)),
+            )
+        }
+        (result,), (wanted,) = ours.run(None, given), stock.run(None, given)
+        np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-5, err_msg=str((b, p, t)))
+    assert len(planned) == 1
+
+
 @pytest.mark.parametrize("dims", [("p", "q"), (3, 4)])
 def test_a_tensor_of_another_rank_than_the_model_says_has_a_program_of_its_own(
     dims: tuple[int | str, ...],
@@ -166,6 +205,29 @@ def test_a_tensor_of_another_rank_than_the_model_says_has_a_program_of_its_own(
     for shape in ((3, 4), (4, 3), (12,), (2, 2, 3), (3, 4, 1), (3, 4), (12,)):
         given = session.run(None, {"x": x, "s": np.array(shape)})[0]
         np.testing.assert_array_equal(given, -x.reshape(shape))
+
+
+def test_the_same_dimensions_in_other_ranks_have_a_program_of_their_own() -> None:
+    nodes = [
+        *(node("Reshape", f"{x} {x}_shape", f"{x}_turned") for x in "ab"),
+        *(node("Neg", f"{x}_turned", f"{x}_less") for x in "ab"),
+        *(node("Reshape", f"{x}_less flat", f"{x}_flat") for x in "ab"),
+        node("Concat", "a_flat b_flat", "y", axis=0),
+    ]
+    flat = helper.make_tensor("flat", TensorProto.INT64, [1], [-1])
+    inputs = [spec(x, (f"of_{x}",)) for x in "ab"]
+    inputs += [spec(f"{x}_shape", (f"rank_{x}",), np.int64) for x in "ab"]
+    made = onnx.load_from_string(model(nodes, inputs, [spec("y", ("all",))], [flat]))
+    made.graph.value_info.extend(spec(f"{x}_turned", ("p", "q")) for x in "ab")
+    session = iron(made.SerializeToString())
+    assert groups(session) == [["a_flat", "a_less", "b_flat", "b_less", "y"]]
+    for shapes in (((2, 2), (2,)), ((2,), (2, 2)), ((2, 2, 2), ()), ((2, 2), (2,))):
+        a, b = (np.arange(1, 1 + math.prod(shape), dtype=np.float32) for shape in shapes)
+        given = {"a": a, "b": b}
+        given |= {
+            f"{x}_shape": np.array(shape, np.int64) for x, shape in zip("ab", shapes, strict=True)
+        }
+        np.testing.assert_array_equal(session.run(None, given)[0], -np.concatenate([a, b]))
 
 
 @pytest.mark.parametrize("use", [int, hash, range, lambda n: "abcdefghi"[n]])

@@ -36,6 +36,10 @@ class Attention : public Kernel, AttentionRows {
     }
   }
 
+  Work work(const Buffers& buffers, const Work& declared) const override {
+    return work_seen(buffers, declared);
+  }
+
  private:
   // At most this many rows of a group are "few".
   static constexpr int64_t kFewRows = 16;

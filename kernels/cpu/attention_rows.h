@@ -254,6 +254,23 @@ class AttentionRows {
     loops_.divide(result, total, out + offset_of(result_, unit, row) * size_, value_width_);
   }
 
+  // What is seen of the keys by their place. Not less for a mask, whose scores are computed.
+  Work work_seen(const Buffers& buffers, const Work& declared) const {
+    Work seen = declared;
+    seen.flops = 0;
+    for (int64_t b = 0; b < batch_; ++b) {
+      const Unit unit = unit_of(buffers, b * groups_);
+      for (int64_t row = 0; row < rows_; row += heads_of_group()) {
+        const int64_t keys = std::max<int64_t>(0, high_of(unit, row) - low_of(unit, row));
+        seen.flops += 2 * heads_ * keys * (width_ + value_width_);
+      }
+      const int64_t span = rows_ == 0 ? 0 : high_of(unit, rows_ - 1) - low_of(unit, 0);
+      const int64_t unseen = keys_ - std::max<int64_t>(0, span);
+      seen.bytes -= unseen * groups_ * (width_ + value_width_) * size_;
+    }
+    return seen;
+  }
+
   // The chunks that any row of any unit sees.
   std::pair<int64_t, int64_t> chunks_seen(const Buffers& buffers) const {
     int64_t low = keys_, high = 0;

@@ -1,6 +1,7 @@
 #include "provider/native/planner_api.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -57,6 +58,25 @@ void onnx_iron_request_log(void* request, const char* text) {
 void onnx_iron_request_program_cache(void* request, size_t bytes) {
   static_cast<Request*>(request)->program_cache_bytes = bytes;
 }
+
+void onnx_iron_request_profile(void* request, const char* path, size_t bytes) {
+  answer(request, false, [&](Request& to) {
+    to.recording = Recording::open(path, bytes);
+    return true;
+  });
+}
+
+int onnx_iron_profile_write(const char* path, char* error, size_t capacity) {
+  try {
+    write_recording(path);
+    return 0;
+  } catch (const std::exception& caught) {
+    std::snprintf(error, capacity, "%s", caught.what());
+    return 1;
+  }
+}
+
+void onnx_iron_profiles_write() { write_recordings(); }
 
 void onnx_iron_request_claim(void* request, const size_t* nodes, size_t count) {
   answer(request, false, [&](Request& to) {

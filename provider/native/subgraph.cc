@@ -1,6 +1,7 @@
 #include "provider/native/subgraph.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "provider/native/planner.h"
@@ -158,7 +159,10 @@ void Subgraph::run(ort::KernelContext* context) {
     check(ort::GetTensorMutableData(value, &outputs[i]));
   }
   PoolThreads threads(context);
-  program->run(inputs, outputs, changing_inputs_, shared_->frames, threads);
+  std::optional<RecordedRun> recorded;
+  if (shared_->recording) recorded.emplace(*shared_->recording, shared_->session, number_);
+  program->run(inputs, outputs, changing_inputs_, shared_->frames, threads,
+               recorded ? &*recorded : nullptr);
 }
 
 }  // namespace onnx_iron

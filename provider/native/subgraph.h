@@ -10,6 +10,7 @@
 #include "provider/native/describe.h"
 #include "provider/native/frame.h"
 #include "provider/native/ort_api.h"
+#include "provider/native/profile.h"
 #include "provider/native/program.h"
 #include "provider/native/program_cache.h"
 #include "provider/native/recipe.h"
@@ -21,13 +22,20 @@ extern std::atomic<size_t> programs_compiled;
 
 // What the subgraphs of a session share.
 struct Shared {
-  Shared(size_t program_cache_bytes, const ort::Logger* logger)
-      : programs(program_cache_bytes), logger(logger) {}
+  Shared(size_t program_cache_bytes, const ort::Logger* logger,
+         std::shared_ptr<Recording> recording, int64_t session)
+      : programs(program_cache_bytes),
+        logger(logger),
+        recording(std::move(recording)),
+        session(session) {}
 
   ProgramCache programs;
   FramePool frames;
   // The session's; null where it does not want remarks.
   const ort::Logger* logger;
+  // Of every call; null where it is not profiled.
+  std::shared_ptr<Recording> recording;
+  int64_t session;
 };
 
 class Subgraph : public ort::ComputeTable {

@@ -66,6 +66,8 @@ def heads_first(op: Operation, x: Heads, output: int | None = None) -> Heads:
 
 def appended(op: Operation, x: Heads, past: int, output: int) -> Heads:
     """A past (B, G, P, D) and the new entries after it, an output of the node."""
+    if len(op.spec(past).shape) == 4:
+        op.settle(past, (x.batch, x.heads, op.spec(past).shape[2], x.width))
     spec, dtype = op.spec(past), op.spec(0).dtype
     op.require(spec.dtype == dtype, f"a past is {spec.dtype.name} for {dtype.name}")
     fits = (

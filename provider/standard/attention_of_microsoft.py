@@ -181,6 +181,9 @@ def _entries(op: Operation, key: Heads) -> tuple[int, int]:
     op.require(op.has(3) == op.has(4), "it has a past of keys or of values alone")
     if not op.has(3):
         return 0, key.rows
+    for index in (3, 4):
+        if len(op.spec(index).shape) == 4:
+            op.settle(index, (key.batch, key.heads, op.spec(index).shape[2], key.width))
     spec = op.spec(3)
     op.require(spec == op.spec(4), f"the pasts are {spec} and {op.spec(4)}")
     op.require(spec.dtype == op.spec(0).dtype, f"the past is {spec.dtype.name}")

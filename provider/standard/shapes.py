@@ -9,7 +9,7 @@ from onnx_iron.dtypes import INT64, Spec
 from onnx_iron.provider.lowering import Operation
 from onnx_iron.provider.operator import standard
 from onnx_iron.provider.standard.fold import fold
-from onnx_iron.provider.standard.rule import rule
+from onnx_iron.provider.standard.rule import is_one, rule, stays
 
 
 @rule("Identity", since=1, newest=25)
@@ -33,7 +33,8 @@ def reshape(op: Operation) -> None:
         if rest <= 0 or spec.elements % rest != 0:
             op.refuse(f"{spec} does not reshape to {wanted}")
         shape[shape.index(-1)] = spec.elements // rest
-    if math.prod(shape) != spec.elements:
+    # While a node is claimed, a guess may have any number of elements.
+    if not op.is_guess(0) and math.prod(shape) != spec.elements:
         op.refuse(f"{spec} does not reshape to {wanted}")
     op.view(op.input(0), tuple(shape))
 
@@ -77,8 +78,7 @@ def transpose(op: Operation) -> None:
     perm = [int(i) for i in op.attribute("perm", range(len(spec.shape))[::-1])]
     op.require(sorted(perm) == list(range(len(spec.shape))), f"perm {perm} is no permutation")
     shape = tuple(spec.shape[axis] for axis in perm)
-    moved = [axis for axis in perm if spec.shape[axis] != 1]
-    if moved == sorted(moved):
+    if stays(spec.shape, perm):
         op.view(op.input(0), shape)
     else:
         operator = standard("Transpose", moves=True, perm=perm)
@@ -88,11 +88,20 @@ def transpose(op: Operation) -> None:
 @rule("Concat", since=4, newest=13)
 def concat(op: Operation) -> None:
     op.require(op.input_count > 0, "it has no input")
-    specs = [op.spec(index) for index in range(op.input_count)]
-    axis = op.axis(0, len(specs[0].shape))
+    axis = op.axis(0, len(op.spec(0).shape))
+    specs = _alike(op, axis)
     first, *others = ((s.dtype, s.shape[:axis], s.shape[axis + 1 :]) for s in specs)
     same = all(other == first for other in others)
-    op.require(same, f"inputs {', '.join(map(str, specs))} differ outside axis {axis}")
+    if not same:
+        op.refuse(
+            f"inputs {', '.join(map(str, specs))} differ outside axis {axis}",
+            [
+                (None, place - len(specs[0].shape), spec.shape[place])
+                for spec in specs
+                for place in range(min(len(spec.shape), len(specs[0].shape)))
+                if place != axis
+            ],
+        )
     known = [op.known(index) for index in range(op.input_count)]
     if len(specs[0].shape) == 1 and all(part is not None for part in known):
         numbers = [number for part in known if part is not None for number in part.tolist()]
@@ -103,6 +112,23 @@ def concat(op: Operation) -> None:
     output = op.output(Spec(tuple(shape), specs[0].dtype))
     names: list[str | None] = [op.input(index) for index in range(op.input_count)]
     op.step(standard("Concat", moves=True, axis=axis), names, [output])
+
+
+def _alike(op: Operation, axis: int) -> list[Spec]:
+    """Concat's inputs: where a dimension of one is a guess, it is as that of another which is none,
+    but along the axis."""
+    specs = [op.spec(index) for index in range(op.input_count)]
+    if any(len(spec.shape) != len(specs[0].shape) for spec in specs):
+        return specs
+    surely = {
+        i: spec.shape[i]
+        for index, spec in enumerate(specs)
+        for i in range(len(spec.shape))
+        if i != axis and i not in op.open_axes(index)
+    }
+    for index, spec in enumerate(specs):
+        op.settle(index, [surely.get(i, dim) for i, dim in enumerate(spec.shape)])
+    return [op.spec(index) for index in range(op.input_count)]
 
 
 @rule("Slice", since=1, newest=13)
@@ -152,7 +178,7 @@ def take(op: Operation, index: int, ranges: list[Piece], spec: Spec, output: int
     shape = tuple(r.length for r in ranges)
     cut = [axis for axis, r in enumerate(ranges) if r != Piece(0, spec.shape[axis], 1)]
     whole = not cut or (
-        math.prod(spec.shape[: cut[0]]) == 1 and len(cut) == 1 and ranges[cut[0]].step == 1
+        all(map(is_one, spec.shape[: cut[0]])) and len(cut) == 1 and ranges[cut[0]].step == 1
     )
     if whole:
         row = math.prod(spec.shape[cut[0] + 1 :]) if cut else 0

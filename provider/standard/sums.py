@@ -26,7 +26,9 @@ def matmul(op: Operation) -> None:
     left = a.shape if len(a.shape) > 1 else (1, *a.shape)
     right = b.shape if len(b.shape) > 1 else (*b.shape, 1)
     if left[-1] != right[-2]:
-        op.refuse(f"shapes {a.shape} and {b.shape} do not multiply")
+        place = -min(len(b.shape), 2)
+        sizes = [(0, -1, right[-2]), (1, place, left[-1])]
+        op.refuse(f"shapes {a.shape} and {b.shape} do not multiply", sizes)
     shape = broadcast(op, left[:-2], right[:-2])
     shape += left[-2:-1] if len(a.shape) > 1 else ()
     shape += right[-1:] if len(b.shape) > 1 else ()

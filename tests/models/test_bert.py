@@ -59,6 +59,48 @@ def test_a_text_of_any_length_has_the_rows_of_transformers(
     assert np.abs(rows - expected).max() < 2e-5
 
 
+@pytest.mark.parametrize("provider", ["iron", "stock"])
+@pytest.mark.parametrize("lengths", [(9, 1, 4), (6, 6, 6), (40, 39, 2)])
+def test_a_batch_of_texts_of_several_lengths_has_the_rows_of_transformers(
+    lengths: tuple[int, ...], provider: str, tmp_path: Path
+) -> None:
+    model = small_bert()
+    folder = saved(model, tmp_path)
+    # As many rows as heads, too: the two must not be taken for one another.
+    context = max(lengths)
+    export_checkpoint(
+        open_checkpoint(folder), tmp_path / "out", context=context, batch=3, dtype="float32"
+    )
+    session = Session(tmp_path / "out", provider=provider)
+    mask = (np.arange(context) < np.array(lengths)[:, None]).astype(np.int32)
+    ids = prompt(3 * context).reshape(3, context) * mask
+    feeds = {"input_ids": ids, "token_type_ids": ids % 2, "attention_mask": mask}
+    if provider == "iron":
+        assert session.placement()["model"].complete
+    rows = session.run(feeds)["last_hidden_state"]
+    with torch.inference_mode():
+        given = (torch.tensor(feeds[name]).long() for name in ("input_ids", "attention_mask"))
+        kinds = torch.tensor(feeds["token_type_ids"]).long()
+        expected = model(*given, kinds).last_hidden_state.numpy()
+    assert rows.shape == expected.shape
+    assert np.abs(rows - expected)[mask > 0].max() < 2e-5
+    shorter = session.run({name: value[:, :2] for name, value in feeds.items()})
+    assert shorter["last_hidden_state"].shape == (3, 2, 48)
+
+
+def test_a_text_by_itself_has_the_bits_that_it_has_in_a_batch(tmp_path: Path) -> None:
+    folder = saved(small_bert(), tmp_path)
+    for batch in (None, 2):
+        export_checkpoint(open_checkpoint(folder), tmp_path / str(batch), context=12, batch=batch)
+    ids = prompt(24).reshape(2, 12)
+    feeds = {"input_ids": ids, "token_type_ids": ids * 0, "attention_mask": ids * 0 + 1}
+    both = Session(tmp_path / "2").run(feeds)["last_hidden_state"]
+    alone = Session(tmp_path / "None")
+    for text, rows in zip(ids, both, strict=True):
+        own = alone.run({"input_ids": text, "token_type_ids": text * 0})["last_hidden_state"]
+        np.testing.assert_array_equal(own, rows)
+
+
 def test_a_text_longer_than_the_export_is_refused_and_never_cut(tmp_path: Path) -> None:
     folder = saved(small_bert(), tmp_path)
     export_checkpoint(open_checkpoint(folder), tmp_path / "out", context=8)

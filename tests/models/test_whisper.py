@@ -59,6 +59,17 @@ def exported(folder: Path, out: Path, **options: Any) -> Path:
     return out
 
 
+@pytest.mark.parametrize("provider", ["iron", "stock"])
+def test_a_batch_of_windows_has_the_rows_of_transformers(provider: str, tmp_path: Path) -> None:
+    model = small_whisper()
+    folder = saved(model, tmp_path / "in")
+    out = exported(folder, tmp_path / "out", dtype="float32", batch=2)
+    features = np.stack([sound(), sound()[:, ::-1]])
+    rows = Session(out, provider=provider).call("encoder", input_features=features)
+    expected = [rows_of(model, window) for window in features.copy()]
+    np.testing.assert_allclose(rows["last_hidden_state"], expected, rtol=0, atol=2e-5)
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -8,6 +8,7 @@ import logging
 import resource
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -83,9 +84,23 @@ def attempt(name: str, given: Given) -> Attempt:
         except Exception as error:
             kind = type(error)
             made.results = None
-            made.error, made.text = f"{kind.__module__}.{kind.__name__}", str(error)
+            made.error, made.text = f"{kind.__module__}.{kind.__name__}", str(error) or _no_text()
     made.megabytes = (_peak() - before) / 1024
     return made
+
+
+@cache
+def _no_text() -> str:
+    """What is said of an error without text. Python 3.11.2, Debian 12's, drops one that C++ gives
+    it and that is no UTF-8; later ones say so by an error of their own.
+    """
+    tell = ctypes.pythonapi.PyErr_SetString
+    tell.argtypes, tell.restype = (ctypes.py_object, ctypes.c_char_p), None
+    try:
+        tell(ValueError, b"\xff")
+    except ValueError as error:
+        return "" if str(error) else "a text that is no UTF-8, which this Python drops"
+    return ""
 
 
 def _peak() -> int:

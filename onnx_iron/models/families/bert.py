@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 from onnx_iron import functional as F
 from onnx_iron.dtypes import INT32
-from onnx_iron.graph import Graph, Handle, Value
+from onnx_iron.graph import Graph, Handle
 from onnx_iron.graph.trace import Trace
 from onnx_iron.models.blocks import LayerNorm, Linear
 from onnx_iron.models.decoder import Shape
@@ -57,25 +58,36 @@ class BertLayer:
         self._heads = config.num_heads
         self._activation = ACTIVATIONS[config.activation]
 
-    def __call__(self, h: Handle) -> Handle:
-        count, hidden = h.shape
+    def __call__(self, h: Handle, mask: Handle | None) -> Handle:
+        *rows, hidden = h.shape
         query, key, value = (
-            projection(h).reshape(count, self._heads, hidden // self._heads)
+            projection(h).reshape(*rows, self._heads, hidden // self._heads)
             for projection in (self.query, self.key, self.value)
         )
-        seen = F.scaled_dot_product_attention(query, key, value).reshape(count, hidden)
-        h = self.attention_norm(h + self.attention_output(seen))
+        seen = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, layout="rows_first"
+        )
+        h = self.attention_norm(h + self.attention_output(seen.reshape(*rows, hidden)))
         return self.output_norm(h + self.output(self._activation(self.intermediate(h))))
 
 
 class Bert(Graph):
-    """Texts to a row for each of their tokens.
+    """A text to a row for each of its tokens; or of a batch each text, as its mask has it.
+
+    Texts of a batch are filled up to the longest of them. ``attention_mask`` (B, tokens), which
+    one text by itself does not need, is 0 where a text is filled up; the rows there mean nothing.
 
     Args:
         config: its sizes.
         weights: by the names of ``BertModel``.
         shape: ``context`` is the most tokens of a text.
     """
+
+    bounds: ClassVar = {
+        "input_ids": {-1: "rows"},
+        "token_type_ids": {-1: "rows"},
+        "attention_mask": {-1: "rows"},
+    }
 
     def __init__(self, config: BertConfig, weights: Weights, shape: Shape) -> None:
         hidden = config.hidden_size
@@ -91,22 +103,37 @@ class Bert(Graph):
         self.layers = [
             BertLayer(weights.at(f"encoder.layer.{i}"), config) for i in range(config.num_layers)
         ]
-        self._length = shape.context
+        self._ids = (*shape.sequences, shape.context)
 
-    def body(self, input_ids: Handle, token_type_ids: Handle, *, rows: Value) -> dict[str, Handle]:
-        input_ids, token_type_ids = input_ids[:rows], token_type_ids[:rows]
+    def body(self, input_ids: Handle, token_type_ids: Handle) -> dict[str, Handle]:
+        return self._encoded(input_ids, token_type_ids, None)
+
+    def of_batch(
+        self, input_ids: Handle, token_type_ids: Handle, attention_mask: Handle
+    ) -> dict[str, Handle]:
+        """The body of a batch."""
+        # One for all heads and rows of a text.
+        mask = (attention_mask > 0)[:, None, None]
+        return self._encoded(input_ids, token_type_ids, mask)
+
+    def _encoded(
+        self, input_ids: Handle, token_type_ids: Handle, mask: Handle | None
+    ) -> dict[str, Handle]:
         h = F.embedding(input_ids, self.word_embeddings)
         h = h + F.embedding(token_type_ids, self.token_type_embeddings)
-        h = h + self.position_embeddings[: self._length]
+        h = h + self.position_embeddings[: input_ids.shape[-1]]
         h = self.embeddings_norm(h)
         for layer in self.layers:
-            h = layer(h)
+            h = layer(h, mask)
         return {"last_hidden_state": h}
 
     def traces(self) -> dict[str, Trace]:
-        """``model``, a whole text."""
-        ids = ((self._length,), INT32)
-        return {"model": self.trace(input_ids=ids, token_type_ids=ids)}
+        """``model``, a whole text, or a batch of them."""
+        ids = self._ids, INT32
+        if len(self._ids) == 1:
+            return {"model": self.trace(input_ids=ids, token_type_ids=ids)}
+        batch = self.trace(self.of_batch, input_ids=ids, token_type_ids=ids, attention_mask=ids)
+        return {"model": batch}
 
 
 def read(fields: Fields) -> BertConfig:

@@ -50,14 +50,14 @@ class WhisperLayer:
         self._activation = ACTIVATIONS[config.activation]
 
     def __call__(self, h: Handle) -> Handle:
-        count, hidden = h.shape
+        *rows, hidden = h.shape
         normed = self.self_attn_layer_norm(h)
         query, key, value = (
-            projection(normed).reshape(count, self._heads, hidden // self._heads)
+            projection(normed).reshape(*rows, self._heads, hidden // self._heads)
             for projection in (self.q_proj, self.k_proj, self.v_proj)
         )
         seen = F.scaled_dot_product_attention(query, key, value, layout="rows_first")
-        h = h + self.out_proj(seen.reshape(count, hidden))
+        h = h + self.out_proj(seen.reshape(*rows, hidden))
         result: Handle = h + self.fc2(self._activation(self.fc1(self.final_layer_norm(h))))
         return result
 
@@ -84,12 +84,12 @@ class WhisperEncoder(Graph):
             WhisperLayer(own.at(f"layers.{i}"), config) for i in range(config.num_layers)
         ]
         self.layer_norm = LayerNorm(own.at("layer_norm"), hidden, _EPS)
-        self._frames = config.mels, shape.context * _STRIDE
+        self._frames = (*shape.sequences, config.mels, shape.context * _STRIDE)
 
     def body(self, input_features: Handle) -> dict[str, Handle]:
         h = F.gelu(F.conv1d(input_features, self.conv1, self.conv1_bias, padding=1))
         h = F.gelu(F.conv1d(h, self.conv2, self.conv2_bias, stride=_STRIDE, padding=1))
-        h = h.T + self.embed_positions
+        h = h.transpose(-1, -2) + self.embed_positions
         for layer in self.layers:
             h = layer(h)
         return {"last_hidden_state": self.layer_norm(h)}
