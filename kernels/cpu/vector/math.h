@@ -3,7 +3,7 @@
 // interpolations, their relative errors (below 2e-9) stated beside them.
 #pragma once
 
-#include "kernels/cpu/vector/simd.h"
+#include "kernels/cpu/vector/doubles.h"
 #include "kernels/cpu/vector/wide.h"
 
 namespace onnx_iron {

@@ -2,6 +2,7 @@
 // added: a row's bits depend neither on the other rows nor on the width of the CPU's vectors.
 #pragma once
 
+#include "kernels/cpu/vector/doubles.h"
 #include "kernels/cpu/vector/wide.h"
 
 namespace onnx_iron {
