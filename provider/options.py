@@ -17,8 +17,8 @@ MOST_MS = 1 << 30
 CACHE_BYTES = 32 << 20
 MOST_BYTES = 1 << 62
 
-# A step takes some 50 bytes: this is enough for a thousand tokens of a small model.
-PROFILE_BYTES = 16 << 20
+# A step takes some 50 bytes, and 400 in the file: some 400 tokens of a small model.
+PROFILE_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)

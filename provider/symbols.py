@@ -85,11 +85,17 @@ class Symbol:
         self._numbers = numbers
         self.row = row
 
-    def _value(self) -> int:
+    def value(self) -> int:
+        """What it is in the call that the plan is made with."""
         return self._numbers.values[self.row]
 
+    def origin(self) -> tuple[int, int] | None:
+        """The input and the axis that it is a dimension of; None where it is computed."""
+        operation, number, axis = self._numbers.rows[self.row]
+        return (number, axis) if operation == DIM else None
+
     def _make(self, operation: int, a: Any, b: Any) -> Any:
-        x, y = (item._value() if isinstance(item, Symbol) else item for item in (a, b))
+        x, y = (item.value() if isinstance(item, Symbol) else item for item in (a, b))
         if not (_is_integer(x) and _is_integer(y)):
             return NotImplemented
         value = _COMPUTE[operation](int(x), int(y))
@@ -153,7 +159,7 @@ class Symbol:
         return bool(self != 0)
 
     def __index__(self) -> int:
-        value = self._value()
+        value = self.value()
         self._ask(EQUAL, self, value)
         return value
 
@@ -163,7 +169,7 @@ class Symbol:
         return hash(self.__index__())
 
     def __repr__(self) -> str:
-        return str(self._value())
+        return str(self.value())
 
 
 def surely_equal(shape: Shape, other: Shape) -> bool:

@@ -32,6 +32,7 @@ SIZE = Size(width=32, inner=48, layers=2, heads=4, groups=2, vocabulary=64, cont
 def _sizes_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "BUFFER_BYTES", 1 << 20)
     monkeypatch.setattr(machine, "STEPS", 1000)
+    monkeypatch.setattr(machine, "clock", machine.clock)
     # Where they run processes of their own.
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
 
@@ -150,10 +151,19 @@ def test_a_picture_without_matplotlib_is_refused_before_anything_is_measured(
     assert "--plot needs matplotlib: pip install 'onnx-iron[plot]'" in run.stderr
 
 
+def test_processor_time_is_of_one_thread(tmp_path: Path) -> None:
+    arguments = ("--only", "Gelu", "--processor-time")
+    found = quick("operators", tmp_path / "out.json", *arguments)
+    assert len(found["rows"]) == 2
+    with pytest.raises(SystemExit, match="--processor-time with --threads 2"):
+        quick("operators", tmp_path / "out.json", *arguments, "--threads", "2")
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
         ("decode", ("--peers", "vllm"), "--peers has ['vllm']"),
+        ("prefill", ("--dtypes", "int8"), "--dtypes has ['int8']"),
         ("others", ("--only", "lstm"), "--only has ['lstm']"),
         ("operators", ("--only", "lstm"), "--only has ['lstm']"),
     ],

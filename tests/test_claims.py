@@ -97,9 +97,9 @@ def same_as_stock(serialized: bytes, given: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("rows", ["n", 2])
-@pytest.mark.parametrize("between", ["Sin", "Abs"])
+@pytest.mark.parametrize("between", ["Sinh", "Abs"])
 def test_a_shape_is_known_to_its_own_group_alone(rows: Any, between: str) -> None:
-    # Sin is left: the Reshape after it is in another group than the Shape.
+    # Sinh is left: the Reshape after it is in another group than the Shape.
     serialized = model(
         [
             node("Shape", "x", "s"),
@@ -299,3 +299,27 @@ def test_rows_that_fit_others_only_one_by_one_are_taken() -> None:
         [spec("y", ("rows", "total"), BF16)],
     )
     assert onnx_iron.placement(iron(serialized)).complete
+
+
+def test_a_size_that_is_a_number_of_its_own_belongs_to_the_group() -> None:
+    """As torch's exporter writes an open length: one entry of a shape, without its axis."""
+    serialized = model(
+        [
+            helper.make_node("Shape", ["x"], ["entry"], name="entry", start=0, end=1),
+            node("Squeeze", "entry", "length"),
+            node("Unsqueeze", "length zero", "again"),
+            node("Concat", "again rest", "wanted", axis=0),
+            node("Add", "x x", "sum"),
+            node("Reshape", "sum wanted", "y"),
+            node("GatherND", "y places", "z"),
+        ],
+        [spec("x", ("n", 6)), spec("places", ("m", 2), np.int64)],
+        [spec("z", ("m", 3))],
+        [constant("zero", np.array([0])), constant("rest", np.array([2, 3]))],
+    )
+    session = iron(serialized)
+    assert onnx_iron.placement(session).complete
+    for rows in (5, 1):
+        x, places = rand(rows, 6), np.array([[rows - 1, 1], [0, 0]])
+        (given,) = session.run(None, {"x": x, "places": places})
+        np.testing.assert_array_equal(given, (x + x).reshape(rows, 2, 3)[tuple(places.T)])

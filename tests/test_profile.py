@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import os
@@ -9,7 +10,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnxruntime as ort
@@ -19,8 +20,15 @@ from provider_models import BF16, constant, iron, iron_node, model, node, spec
 
 import onnx_iron
 from onnx_iron import functional as F
-from onnx_iron.native import NativeError
+from onnx_iron.native import NativeError, library
 from onnx_iron.provider import write_profile
+from onnx_iron.provider.devices import DEVICES
+from onnx_iron.provider.devices.cpu import Cpu
+from onnx_iron.provider.devices.device import Places
+from onnx_iron.provider.devices.npu import runtime
+from onnx_iron.provider.devices.npu.errors import NpuError
+from onnx_iron.provider.options import FallbackWarning, Options
+from onnx_iron.provider.subgraph import Subgraph
 
 ROOT = Path(__file__).parent.parent
 
@@ -244,6 +252,42 @@ def test_a_call_that_fails_is_marked_and_has_the_steps_before(file: Path) -> Non
     write_profile(file)
     assert [call["args"]["failed"] for call in events(file, "run")] == [False, True]
     assert [step["name"] for step in events(file)] == ["Neg", "Gather", "Neg"]
+
+
+class Elsewhere(Cpu):
+    """A device beside the CPU, whose program answers one call with zeros and fails the next."""
+
+    def compile(self, request: int, subgraph: Subgraph, provider: int, options: Options) -> Places:
+        places = super().compile(request, subgraph, provider, options)
+        specs = [subgraph.lowering.specs[name] for name in subgraph.outputs]
+        seat = runtime.Seat(cast(Any, self), provider, "cpu", [], specs)
+        library().onnx_iron_program_device(request, runtime.enter(seat))
+        return places
+
+    calls = 0
+
+    def run(self, inputs: Any, outputs: Any) -> None:
+        self.calls += 1
+        if self.calls > 1:
+            raise NpuError("it is gone")
+        ctypes.memset(outputs[0], 0, 4 * 4 * 48)
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_call_on_another_device_is_one_event_and_has_steps_where_it_falls_back(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DEVICES, "cpu", cast(Any, Elsewhere()))
+    session = iron(three_nodes(), profile=str(file), device="cpu")
+    run(session)
+    with pytest.warns(FallbackWarning, match="it is gone"):
+        run(session)
+    write_profile(file)
+    calls = [(e["args"]["device"], e["args"]["steps"]) for e in events(file, "run")]
+    assert calls == [("npu", 0), ("cpu", 3)]
+    assert [step["args"]["run"] for step in events(file)] == [1, 1, 1]
 
 
 def test_names_with_quotes_and_newlines_leave_the_trace_whole(file: Path) -> None:

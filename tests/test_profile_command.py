@@ -69,6 +69,18 @@ def test_a_prompt_and_tokens_are_counted_by_operator_kind_and_node(
     assert json.loads(trace.read_text())["otherData"]["dropped_runs"] == 0
 
 
+def test_several_sequences_at_once_are_profiled_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_llama(tmp_path / "small.gguf")
+    command = ["export", str(tmp_path / "small.gguf"), "-o", str(tmp_path / "out"), "--batch", "3"]
+    assert main([*command, "--context", "32", "--chunk", "8"]) == 0
+    capsys.readouterr()
+    found = profile(capsys, str(tmp_path / "out"), "--prompt", "8", "--tokens", "2")
+    prefill, decode = found["sessions"].values()
+    assert (prefill["runs"], decode["runs"]) == (1, 2)
+
+
 def test_the_table_has_a_line_for_each_operator_and_says_what_it_leaves_out(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

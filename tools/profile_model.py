@@ -166,11 +166,14 @@ class _Decoder:
     def __call__(self, tokens: int) -> None:
         import numpy as np
 
-        self._session.reset()
         # Any ids that each vocabulary has: speed does not depend on which.
-        self._session.prefill(input_ids=np.arange(self._prompt, dtype=np.int32) % 97)
-        for token in range(tokens):
-            self._session.decode(input_ids=np.array([token % 97], np.int32))
+        ids = np.arange(self._prompt + tokens, dtype=np.int32) % 97
+        if self._session.batch is not None:
+            ids = np.tile(ids, (self._session.batch, 1))
+        self._session.reset()
+        self._session.prefill(input_ids=ids[..., : self._prompt])
+        for place in range(self._prompt, self._prompt + tokens):
+            self._session.decode(input_ids=ids[..., place : place + 1])
 
 
 class _Others:

@@ -177,7 +177,6 @@ class Attention : public Kernel, AttentionRows {
           }
           for (int64_t r = 0; r < rows; ++r) {
             widen_query(buffers, unit, row + r, queries + r * padded(width_));
-            begin(buffers, unit, row + r, result + r * record());
           }
           std::fill(queries + rows * padded(width_), queries + kAttentionTile * padded(width_),
                     0.0f);
@@ -187,9 +186,13 @@ class Attention : public Kernel, AttentionRows {
           ask_for_entry(buffers, unit, next + j);
         }
         AttentionRow seen[kAttentionTile];
-        if (see(buffers, unit, row, rows, chunk, seen)) {
-          // What a record takes in first is what it holds then.
-          const bool fresh = chunk == low && !has_[8];
+        const bool any = see(buffers, unit, row, rows, chunk, seen);
+        // What a record takes in first is what it holds then.
+        const bool fresh = any && chunk == low && !has_[8];
+        for (int64_t r = 0; r < rows && chunk == low && !fresh; ++r) {
+          begin(buffers, unit, row + r, result + r * record());
+        }
+        if (any) {
           floats.attention_tile(place, packed_keys, packed_values, queries, seen, rows,
                                 fresh ? result : further);
           if (!fresh) floats.attention_fold(result, further, rows, value_width_);

@@ -130,6 +130,7 @@ struct TypedLoops {
   void (*layer_norm)(const void* x, const void* weight, const void* bias, void* out, int64_t rows,
                      int64_t width, float epsilon);
   void (*softmax)(const void* x, void* out, int64_t rows, int64_t width);
+  void (*log_softmax)(const void* x, void* out, int64_t rows, int64_t width);
   void (*reduce)(const void* x, void* out, int64_t rows, int64_t width, bool mean);
 
   // One row of `width` elements by one row of angles, which are T or float32.

@@ -88,9 +88,13 @@ void onnx_iron_request_claim(void* request, const size_t* nodes, size_t count) {
 bool onnx_iron_program_recipe(void* request, const int64_t* code, size_t count, const char* data,
                               size_t bytes, bool general) {
   return answer(request, false, [&](Request& to) {
-    Program& asked = program_of(to);
     auto recipe = std::make_shared<const Recipe>(std::vector<int64_t>(code, code + count),
                                                  std::string(data, bytes));
+    if (to.program == nullptr) {  // it is asked for before there are shapes
+      to.recipe = std::move(recipe);
+      return true;
+    }
+    Program& asked = program_of(to);
     std::unique_ptr<Program> made = recipe->make(asked.inputs(), asked.outputs().size());
     if (made == nullptr) throw std::invalid_argument("program: it is for other shapes");
     to.program = std::move(made);

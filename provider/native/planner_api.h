@@ -39,7 +39,7 @@ ONNX_IRON_EXPORT void onnx_iron_profiles_write();
 ONNX_IRON_EXPORT void onnx_iron_request_claim(void* request, const size_t* nodes, size_t count);
 
 // The whole program, as Recipe reads it: `code` and the bytes that it mentions. A general one makes
-// programs for other shapes, too.
+// programs for other shapes, too; it is kept where the request is about no shapes yet.
 ONNX_IRON_EXPORT bool onnx_iron_program_recipe(void* request, const int64_t* code, size_t count,
                                                const char* data, size_t bytes, bool general);
 

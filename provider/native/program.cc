@@ -265,33 +265,22 @@ void Program::bind(Frame& frame, const std::vector<const void*>& inputs,
   frame.program = number_;
 }
 
-void Program::run_step(const Step& step, const Buffers& buffers, Threads& threads) const {
-  auto named = [&](const std::exception& error) {
-    return with_names(error.what(), step.name, step.op,
-                      step_input_values_.data() + step.first_input, step.inputs);
-  };
-  try {
-    step.kernel->run(buffers, threads);
-  } catch (const std::invalid_argument& error) {
-    throw std::invalid_argument(named(error));
-  } catch (const std::exception& error) {
-    throw std::runtime_error(named(error));
-  }
-}
-
-void Program::run_steps(const Frame& frame, Threads& threads, RecordedRun* run) const {
+template <typename Around>
+void Program::run_steps(const Frame& frame, Around&& around) const {
   for (const Step& step : steps_) {
     Buffers buffers{frame.step_inputs.data() + step.first_input,
                     frame.step_outputs.data() + step.first_output, frame.scratch()};
-    if (run == nullptr) {
-      run_step(step, buffers, threads);
-      continue;
+    auto named = [&](const std::exception& error) {
+      return with_names(error.what(), step.name, step.op,
+                        step_input_values_.data() + step.first_input, step.inputs);
+    };
+    try {
+      around(step, buffers);
+    } catch (const std::invalid_argument& error) {
+      throw std::invalid_argument(named(error));
+    } catch (const std::exception& error) {
+      throw std::runtime_error(named(error));
     }
-    CountedThreads counted(threads);
-    int64_t begin = run->now();
-    run_step(step, buffers, counted);
-    int64_t end = run->now();
-    run->add({begin, end, step.kernel->work(buffers, step.declared), counted.used()});
   }
 }
 
@@ -309,7 +298,19 @@ void Program::run(const std::vector<const void*>& inputs, const std::vector<void
   if (frame.program != number_ || frame.inputs != inputs || frame.outputs != outputs) {
     bind(frame, inputs, outputs, changing);
   }
-  run_steps(frame, threads, run);
+  if (run == nullptr) {
+    run_steps(frame, [&](const Step& step, const Buffers& buffers) {
+      step.kernel->run(buffers, threads);
+    });
+  } else {
+    run_steps(frame, [&](const Step& step, const Buffers& buffers) {
+      CountedThreads counted(threads);
+      int64_t begin = run->now();
+      step.kernel->run(buffers, counted);
+      int64_t end = run->now();
+      run->add({begin, end, step.kernel->work(buffers, step.declared), counted.used()});
+    });
+  }
   for (const Frame::Delayed& delayed : frame.delayed) {
     std::memcpy(outputs[delayed.output], delayed.bytes->data(), outputs_[delayed.output].bytes());
   }

@@ -102,8 +102,9 @@ class Program {
                                        const std::vector<size_t>& changing) const;
   void bind(Frame& frame, const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
             const std::vector<size_t>& changing) const;
-  void run_step(const Step& step, const Buffers& buffers, Threads& threads) const;
-  void run_steps(const Frame& frame, Threads& threads, RecordedRun* run) const;
+  // around(step, its buffers) for each step, which runs it; an error gets the node's names.
+  template <typename Around>
+  void run_steps(const Frame& frame, Around&& around) const;
 
   std::vector<Border> inputs_;
   std::vector<Border> outputs_;

@@ -41,7 +41,7 @@ struct Shared {
 class Subgraph : public ort::ComputeTable {
  public:
   // `question` is the JSON object of a "compile" question without its end; the shapes follow it.
-  // With static shapes it is compiled here, otherwise at the first call.
+  // With static shapes it is compiled here, otherwise planned for symbols, and made at a call.
   Subgraph(std::string question, const std::vector<const ort::ValueInfo*>& inputs, size_t outputs,
            std::shared_ptr<Shared> shared);
 
@@ -54,6 +54,8 @@ class Subgraph : public ort::ComputeTable {
     size_t rank = 0;
   };
 
+  // Asks the planner for a recipe before there are shapes.
+  void prepare(const std::vector<Border>& inputs);
   // Makes a program after a recipe that fits, or else asks the planner.
   std::shared_ptr<const Program> compile(std::vector<Border> inputs);
   std::shared_ptr<const Program> make(const std::vector<Border>& inputs);

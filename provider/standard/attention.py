@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnx_iron.dtypes import BOOL, FLOAT32, FLOATS, INT32, INT64, Spec
-from onnx_iron.provider.lowering import Operation
+from onnx_iron.provider.lowering import Difference, Operation
 from onnx_iron.provider.operator import standard
 from onnx_iron.provider.standard.rule import rule
 
@@ -68,8 +68,9 @@ def check_past(op: Operation, past: int, x: Heads) -> None:
     """Refuse a past that is not (B, G, P, D) for the new entries' B, G and D."""
     shape, expected = op.spec(past).shape, (x.batch, x.heads, "past", x.width)
     if len(shape) != 4 or shape[:2] != (x.batch, x.heads) or shape[3] != x.width:
-        sizes = [(past, -4, x.batch), (past, -3, x.heads), (past, -1, x.width)]
-        op.refuse(f"a past is {op.spec(past)}, expected {expected}", sizes)
+        axes = ((-4, x.batch), (-3, x.heads), (-1, x.width)) if len(shape) == 4 else ()
+        differences = [Difference(past, axis, shape[axis], size) for axis, size in axes]
+        op.refuse(f"a past is {op.spec(past)}, expected {expected}", differences)
 
 
 def appended(op: Operation, x: Heads, past: int, output: int) -> Heads:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from onnx_iron.dtypes import FLOAT32, Shape, Spec
-from onnx_iron.provider.lowering import Operation
+from onnx_iron.provider.lowering import Difference, Operation
 from onnx_iron.provider.operator import Operator, standard
 from onnx_iron.provider.symbols import Symbol
 
@@ -76,10 +76,15 @@ def broadcast(op: Operation, *shapes: Shape) -> Shape:
                     place = axis - len(result)
                     op.refuse(
                         f"shapes {' and '.join(map(str, shapes))} do not broadcast",
-                        [(None, place, result[axis]), (None, place, dim)],
+                        both_ways(None, place, dim, result[axis]),
                     )
                 result[axis] = dim
     return tuple(result)
+
+
+def both_ways(index: int | None, axis: int, one: int, other: int) -> list[Difference]:
+    """Two sizes of which either may give way."""
+    return [Difference(index, axis, one, other), Difference(index, axis, other, one)]
 
 
 def is_one(dim: int) -> bool:

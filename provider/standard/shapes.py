@@ -9,7 +9,7 @@ from onnx_iron.dtypes import INT64, Spec
 from onnx_iron.provider.lowering import Operation
 from onnx_iron.provider.operator import standard
 from onnx_iron.provider.standard.fold import fold
-from onnx_iron.provider.standard.rule import is_one, rule, stays
+from onnx_iron.provider.standard.rule import both_ways, is_one, rule, stays
 
 
 @rule("Identity", since=1, newest=25)
@@ -30,7 +30,7 @@ def reshape(op: Operation) -> None:
                 shape[axis] = spec.shape[axis]
     if -1 in shape:
         rest = math.prod(dim for dim in shape if dim != -1)
-        if rest <= 0 or spec.elements % rest != 0:
+        if rest <= 0 or (spec.elements % rest != 0 and not op.is_guess(0)):
             op.refuse(f"{spec} does not reshape to {wanted}")
         shape[shape.index(-1)] = spec.elements // rest
     # While a node is claimed, a guess may have any number of elements.
@@ -43,7 +43,7 @@ def reshape(op: Operation) -> None:
 def squeeze(op: Operation) -> None:
     shape, axes = op.spec(0).shape, op.axes(1)
     if axes is None:
-        op.require(not op.is_guess(0), "which dimensions are 1 is known only when it runs")
+        op.require(not op.is_open(0), "which dimensions are 1 is known only when it runs")
         dropped = {axis for axis, dim in enumerate(shape) if dim == 1}
     else:
         dropped = {op.from_front(axis, len(shape)) for axis in axes}
@@ -96,10 +96,11 @@ def concat(op: Operation) -> None:
         op.refuse(
             f"inputs {', '.join(map(str, specs))} differ outside axis {axis}",
             [
-                (None, place - len(specs[0].shape), spec.shape[place])
-                for spec in specs
-                for place in range(min(len(spec.shape), len(specs[0].shape)))
+                difference
+                for spec in specs[1:]
+                for place, (one, other) in enumerate(zip(specs[0].shape, spec.shape, strict=False))
                 if place != axis
+                for difference in both_ways(None, place - len(specs[0].shape), one, other)
             ],
         )
     known = [op.known(index) for index in range(op.input_count)]
@@ -233,7 +234,7 @@ def gather_nd(op: Operation) -> None:
     data, indices = op.spec(0), op.spec(1)
     batch = int(op.attribute("batch_dims", 0))
     op.require(bool(indices.shape) and batch >= 0, f"its indices are {indices}")
-    op.require(not op.is_guess(1), "how many numbers a place has is known only when it runs")
+    op.require(not op.is_open(1, -1), "how many numbers a place has is known only when it runs")
     depth = int(indices.shape[-1])
     op.require(batch + depth <= len(data.shape), f"its indices are {indices} for {data}")
     shape = indices.shape[:-1] + data.shape[batch + depth :]

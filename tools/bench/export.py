@@ -48,8 +48,10 @@ def main(given: list[str] | None = None) -> None:
     parser.add_argument("--context", type=int, default=1024)
     parser.add_argument("--chunk", type=int, default=64)
     arguments = parser.parse_args(given)
-    report = Report(arguments)
     names = [arguments.folder.name] if arguments.folder else arguments.shapes.split(",")
+    if not (arguments.folder or arguments.quick) and (unknown := set(names) - {*SHAPES}):
+        raise ValueError(f"--shapes has {sorted(unknown)}, expected some of {', '.join(SHAPES)}")
+    report = Report(arguments)
     for name in names:
         with tempfile.TemporaryDirectory() as scratch:
             source = arguments.folder or Path(scratch) / "in"

@@ -18,17 +18,10 @@ from typing import Any
 
 from onnx_iron.models.checkpoint import open_checkpoint
 from onnx_iron.models.exported import export_checkpoint
-from onnx_iron.tools.bench.language import (
-    LlamaCpp,
-    OnnxIron,
-    SharedCaches,
-    Talker,
-    add_options,
-    peers_of,
-    sources_of,
-)
+from onnx_iron.tools.bench.language import add_options, dtypes_of, peers_of, sources_of
 from onnx_iron.tools.bench.measure import Report, open_model, parser_of
 from onnx_iron.tools.bench.onnx_models import Size, decoder, write
+from onnx_iron.tools.bench.talkers import LlamaCpp, OnnxIron, SharedCaches, Talker
 
 CONTEXT = 512
 
@@ -69,9 +62,13 @@ def candidates_of(
     """By a candidate's name what its process opens."""
     checkpoint = open_checkpoint(source)
     size = Size.of(checkpoint.config, CONTEXT)
-    common = {"threads": arguments.threads, "vocabulary": size.vocabulary}
+    common = {
+        "threads": arguments.threads,
+        "vocabulary": size.vocabulary,
+        "processor_time": arguments.processor_time,
+    }
     chosen: dict[str, dict[str, Any]] = {}
-    for dtype in ("bfloat16", "float32"):
+    for dtype in dtypes_of(arguments):
         folder = scratch / dtype
         export_checkpoint(checkpoint, folder, dtype=dtype, context=CONTEXT, chunk=64)
         chosen[f"onnx-iron {dtype}"] = {"kind": "iron", "path": str(folder), **common}
@@ -112,7 +109,8 @@ def open_one(request: dict[str, Any]) -> None:
     onnx_iron.register()
     if request["kind"] == "llama.cpp":
         import llama_cpp  # type: ignore[import-not-found,unused-ignore] # noqa: F401
-    before, begin = resident_bytes(), time.perf_counter()
+    clock = time.process_time if request["processor_time"] else time.perf_counter
+    before, begin = resident_bytes(), clock()
     talker: Talker
     if request["kind"] == "iron":
         talker = OnnxIron(path, "iron", threads, request["vocabulary"])
@@ -120,7 +118,7 @@ def open_one(request: dict[str, Any]) -> None:
         talker = SharedCaches(open_model(path, "stock", threads), Size(**request["size"]))
     else:
         talker = LlamaCpp(path, CONTEXT, threads)
-    seconds = time.perf_counter() - begin
+    seconds = clock() - begin
     talker.prompt(8)
     for _ in range(4):
         talker.token()

@@ -57,6 +57,11 @@ def parser_of(description: str | None, rounds: int) -> argparse.ArgumentParser:
         metavar="N",
         help="of each candidate (default: %(default)s, the cores)",
     )
+    parser.add_argument(
+        "--processor-time",
+        action="store_true",
+        help="count the processor's seconds, with --threads 1: for a machine with other work",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     parser.add_argument(
         "--plot",
@@ -94,8 +99,8 @@ def open_model(
 
 def seconds_of(call: Callable[[], Any], least: float = 0.02) -> float:
     """The time of one call, over as many as take ``least`` seconds, three at the least."""
-    calls, begin = 0, time.perf_counter()
-    while (elapsed := time.perf_counter() - begin) < least or calls < 3:
+    calls, begin = 0, machine.clock()
+    while (elapsed := machine.clock() - begin) < least or calls < 3:
         call()
         calls += 1
     return elapsed / calls
@@ -108,12 +113,19 @@ class Report:
         arguments: of ``parser_of``'s parser.
 
     Raises:
-        SystemExit: a picture is asked for, and matplotlib is not installed.
+        SystemExit: a picture is asked for, and matplotlib is not installed; processor time, and
+            more than one thread.
     """
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         if arguments.plot is not None and importlib.util.find_spec("matplotlib") is None:
             raise SystemExit("--plot needs matplotlib: pip install 'onnx-iron[plot]'")
+        if arguments.processor_time and arguments.threads != 1:
+            raise SystemExit(
+                f"--processor-time with --threads {arguments.threads}: it counts what all threads "
+                "take together; give --threads 1"
+            )
+        machine.clock = time.process_time if arguments.processor_time else time.perf_counter
         if arguments.quick:
             arguments.rounds = min(arguments.rounds, 2)
             machine.BUFFER_BYTES, machine.STEPS = 1 << 20, 1000
@@ -123,7 +135,8 @@ class Report:
         self.rows: list[dict[str, Any]] = []
         self.skipped: dict[str, str] = {}
         what = "figures of --quick mean nothing" if arguments.quick else "medians (quartiles)"
-        print(f"{arguments.rounds} rounds in turns, {arguments.threads} threads; {what}")
+        kind = ", processor time" if arguments.processor_time else ""
+        print(f"{arguments.rounds} rounds in turns, {arguments.threads} threads{kind}; {what}")
 
     def skip(self, what: str, why: str) -> None:
         """Say that a candidate is left out."""

@@ -44,10 +44,6 @@ class Size:
         """A head's width."""
         return self.width // self.heads
 
-    def cached(self, tokens: int) -> int:
-        """Elements of the keys and values of so many tokens."""
-        return 2 * self.layers * tokens * self.groups * self.head
-
 
 class Builder:
     """Nodes and weights as they are added."""

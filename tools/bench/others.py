@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import functools
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,10 +22,11 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from onnx_iron.tools.bench.language import SharedCaches
+from onnx_iron.tools import machine
 from onnx_iron.tools.bench.measure import Report, open_model, parser_of, seconds_of
 from onnx_iron.tools.bench.onnx_models import Size, decoder, write
 from onnx_iron.tools.bench.random_models import SHAPES, TINY
+from onnx_iron.tools.bench.talkers import SharedCaches
 from onnx_iron.tools.drive import Driver
 from onnx_iron.tools.machine import resident_bytes
 
@@ -118,9 +118,9 @@ def new_lengths(report: Report, arguments: argparse.Namespace) -> None:
             before = resident_bytes()
             times = []
             for _ in range(2):
-                begin = time.perf_counter()
+                begin = machine.clock()
                 session.run(None, {"x": x})
-                times.append(time.perf_counter() - begin)
+                times.append(machine.clock() - begin)
             if number >= WARM_UP:
                 first[name].append(times[0])
                 again[name].append(times[1])
@@ -161,16 +161,16 @@ def _decoders(report: Report, arguments: argparse.Namespace, attention: str) -> 
 
     def prompt(name: str) -> float:
         reset[name]()
-        begin = time.perf_counter()
+        begin = machine.clock()
         first[name](arguments.prompt)
-        return float(arguments.prompt / (time.perf_counter() - begin))
+        return float(arguments.prompt / (machine.clock() - begin))
 
     def tokens(name: str) -> float:
         prompt(name)
-        begin = time.perf_counter()
+        begin = machine.clock()
         for _ in range(arguments.tokens):
             first[name](1)
-        return float(arguments.tokens / (time.perf_counter() - begin))
+        return float(arguments.tokens / (machine.clock() - begin))
 
     for what, measure in ((f"prefill {arguments.prompt}", prompt), ("decode", tokens)):
         report.compare(

@@ -8,12 +8,13 @@ Candidates and peer are those of ``decode``; all give the logits of the last tok
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-from onnx_iron.tools.bench.language import Field, Talker, add_options, go_to, sources_of
+from onnx_iron.tools import machine
+from onnx_iron.tools.bench.language import Field, add_options, sources_of
 from onnx_iron.tools.bench.measure import Report, Work, parser_of
+from onnx_iron.tools.bench.talkers import Talker, go_to
 from onnx_iron.tools.estimate import lengths
 
 
@@ -60,9 +61,9 @@ def rate_of(talker: Talker, count: int) -> Callable[[], float]:
 
     def rate() -> float:
         go_to(talker, 0)
-        begin = time.perf_counter()
+        begin = machine.clock()
         talker.prompt(count)
-        return count / (time.perf_counter() - begin)
+        return count / (machine.clock() - begin)
 
     return rate
 

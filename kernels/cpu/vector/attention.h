@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/vector/declarations.h"
-#include "kernels/cpu/vector/math.h"
+#include "kernels/cpu/vector/exponentials.h"
 
 namespace onnx_iron {
 namespace ONNX_IRON_PATH {
@@ -42,10 +42,9 @@ ONNX_IRON_INLINE void add_bias(const void* biases, int64_t keys, float* scores) 
 inline void change_scores(const AttentionChunk& chunk, const AttentionRow& row, int64_t begin,
                           int64_t end, float* scores) {
   if (chunk.softcap != 0.0f) {
-    const F8 cap = splat(chunk.softcap);
-    for (int64_t j = begin; j < end; j += 8) {
-      const F8 part = div(load(scores + j), cap);
-      store(scores + j, mul(cap, to_float(tanh(to_double(part)))));
+    const Wide cap = all<Wide>(chunk.softcap);
+    for (int64_t j = begin; j < end; j += kWide) {
+      keep(scores + j, mul(cap, tanh(div(wide_at(scores + j), cap))));
     }
   }
   if (row.slope != 0.0f) {

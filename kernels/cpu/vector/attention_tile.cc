@@ -171,40 +171,6 @@ void weigh_seen(const AttentionChunk& chunk, const AttentionRow& row, const floa
   }
 }
 
-// Eight rows of eight become columns.
-#if defined(__AVX2__)
-
-ONNX_IRON_INLINE void turn(F8* x) {
-  __m256 pairs[8], fours[8];
-  for (int i = 0; i < 8; i += 2) {
-    pairs[i] = _mm256_unpacklo_ps(x[i].v, x[i + 1].v);
-    pairs[i + 1] = _mm256_unpackhi_ps(x[i].v, x[i + 1].v);
-  }
-  for (int i = 0; i < 8; i += 4) {
-    fours[i] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0x44);
-    fours[i + 1] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0xee);
-    fours[i + 2] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0x44);
-    fours[i + 3] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0xee);
-  }
-  for (int i = 0; i < 4; ++i) {
-    x[i].v = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x20);
-    x[i + 4].v = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x31);
-  }
-}
-
-#else
-
-ONNX_IRON_INLINE void turn(F8* x) {
-  // Three times, the first half of all elements and the second one in turns.
-  for (int time = 0; time < 3; ++time) {
-    F8 y[8];
-    for (int i = 0; i < 4; ++i) join_pairs(x[i], x[i + 4], &y[2 * i], &y[2 * i + 1]);
-    for (int i = 0; i < 8; ++i) x[i] = y[i];
-  }
-}
-
-#endif
-
 }  // namespace
 
 void attention_tile(const AttentionChunk& chunk, const float* packed_keys,

@@ -1,6 +1,6 @@
 // The filter of CausalConv1d over a block of rows and channels.
 #include "kernels/cpu/vector/declarations.h"
-#include "kernels/cpu/vector/math.h"
+#include "kernels/cpu/vector/exponentials.h"
 
 namespace onnx_iron {
 namespace ONNX_IRON_PATH {
@@ -27,7 +27,7 @@ ONNX_IRON_INLINE void filter(const ConvShape& shape, const T* taps, const T* bia
       for (int r = 0; r < rows; ++r) sums[r] = add(sums[r], more);
     }
     for (int r = 0; r < rows; ++r) {
-      if constexpr (with_silu) sums[r] = to_float(silu(to_double(sums[r])));
+      if constexpr (with_silu) sums[r] = silu(sums[r]);
       store(to + r * shape.channels + c, sums[r]);
     }
   });

@@ -32,6 +32,8 @@ void layer_norm(const void* x, const void* weight, const void* bias, void* out, 
 template <typename T>
 void softmax(const void* x, void* out, int64_t rows, int64_t width);
 template <typename T>
+void log_softmax(const void* x, void* out, int64_t rows, int64_t width);
+template <typename T>
 void reduce(const void* x, void* out, int64_t rows, int64_t width, bool mean);
 template <typename T>
 void rope(const void* x, const void* angles, bool float_angles, void* out, int64_t width,

@@ -71,6 +71,9 @@ ONNX_IRON_INLINE F8 sub(F8 a, F8 b) { return {_mm256_sub_ps(a.v, b.v)}; }
 ONNX_IRON_INLINE F8 mul(F8 a, F8 b) { return {_mm256_mul_ps(a.v, b.v)}; }
 ONNX_IRON_INLINE F8 div(F8 a, F8 b) { return {_mm256_div_ps(a.v, b.v)}; }
 ONNX_IRON_INLINE F8 fma(F8 a, F8 b, F8 c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
+// a * b - c and c - a * b, rounded once.
+ONNX_IRON_INLINE F8 fms(F8 a, F8 b, F8 c) { return {_mm256_fmsub_ps(a.v, b.v, c.v)}; }
+ONNX_IRON_INLINE F8 fnma(F8 a, F8 b, F8 c) { return {_mm256_fnmadd_ps(a.v, b.v, c.v)}; }
 ONNX_IRON_INLINE F8 sqrt(F8 x) { return {_mm256_sqrt_ps(x.v)}; }
 // b where a or b is a NaN.
 ONNX_IRON_INLINE F8 larger(F8 a, F8 b) { return {_mm256_max_ps(a.v, b.v)}; }
@@ -90,6 +93,22 @@ ONNX_IRON_INLINE F8 power_of_two(F8 biased) {
   return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23))};
 }
 
+// x * 2**n, rounded once where x is 0.5 to 2, n being `biased` less 1.5 * 2**23, in -252..254.
+ONNX_IRON_INLINE F8 scaled(F8 x, F8 biased, F8) {
+  const __m256i n = _mm256_sub_epi32(_mm256_castps_si256(biased.v), _mm256_set1_epi32(0x4b400000));
+  const __m256i half = _mm256_srai_epi32(n, 1), bias = _mm256_set1_epi32(127);
+  const auto power = [&](__m256i exponent) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(exponent, bias), 23));
+  };
+  return {_mm256_mul_ps(_mm256_mul_ps(x.v, power(half)), power(_mm256_sub_epi32(n, half)))};
+}
+// -|x|.
+ONNX_IRON_INLINE F8 below_zero(F8 x) { return {_mm256_or_ps(x.v, _mm256_set1_ps(-0.0f))}; }
+// x >= 0 with y's sign.
+ONNX_IRON_INLINE F8 with_sign_of(F8 x, F8 y) {
+  return {_mm256_or_ps(x.v, _mm256_and_ps(y.v, _mm256_set1_ps(-0.0f)))};
+}
+
 // a0 b0 a1 b1 ... in x and y, to all a and all b, and back.
 ONNX_IRON_INLINE void split_pairs(F8 x, F8 y, F8* a, F8* b) {
   const __m256 even = _mm256_shuffle_ps(x.v, y.v, 0x88);
@@ -102,6 +121,25 @@ ONNX_IRON_INLINE void join_pairs(F8 a, F8 b, F8* x, F8* y) {
   const __m256 high = _mm256_unpackhi_ps(a.v, b.v);
   x->v = _mm256_permute2f128_ps(low, high, 0x20);
   y->v = _mm256_permute2f128_ps(low, high, 0x31);
+}
+
+// Eight rows of eight become columns.
+ONNX_IRON_INLINE void turn(F8* x) {
+  __m256 pairs[8], fours[8];
+  for (int i = 0; i < 8; i += 2) {
+    pairs[i] = _mm256_unpacklo_ps(x[i].v, x[i + 1].v);
+    pairs[i + 1] = _mm256_unpackhi_ps(x[i].v, x[i + 1].v);
+  }
+  for (int i = 0; i < 8; i += 4) {
+    fours[i] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0x44);
+    fours[i + 1] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0xee);
+    fours[i + 2] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0x44);
+    fours[i + 3] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0xee);
+  }
+  for (int i = 0; i < 4; ++i) {
+    x[i].v = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x20);
+    x[i + 4].v = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x31);
+  }
 }
 
 // The one order in which lanes are summed: ((0+4)+(2+6)) + ((1+5)+(3+7)).
@@ -136,6 +174,7 @@ ONNX_IRON_INLINE D8 to_double(F8 x) { return {_mm512_cvtps_pd(x.v)}; }
 ONNX_IRON_INLINE F8 to_float(D8 x) { return {_mm512_cvtpd_ps(x.v)}; }
 ONNX_IRON_INLINE D8 splat_double(double x) { return {_mm512_set1_pd(x)}; }
 ONNX_IRON_INLINE void store(double* p, D8 x) { _mm512_storeu_pd(p, x.v); }
+ONNX_IRON_INLINE D8 load_double(const double* p) { return {_mm512_loadu_pd(p)}; }
 ONNX_IRON_INLINE D8 add(D8 a, D8 b) { return {_mm512_add_pd(a.v, b.v)}; }
 ONNX_IRON_INLINE D8 sub(D8 a, D8 b) { return {_mm512_sub_pd(a.v, b.v)}; }
 ONNX_IRON_INLINE D8 mul(D8 a, D8 b) { return {_mm512_mul_pd(a.v, b.v)}; }
@@ -171,6 +210,9 @@ ONNX_IRON_INLINE D8 splat_double(double x) { return {_mm256_set1_pd(x), _mm256_s
 ONNX_IRON_INLINE void store(double* p, D8 x) {
   _mm256_storeu_pd(p, x.low);
   _mm256_storeu_pd(p + 4, x.high);
+}
+ONNX_IRON_INLINE D8 load_double(const double* p) {
+  return {_mm256_loadu_pd(p), _mm256_loadu_pd(p + 4)};
 }
 ONNX_IRON_INLINE D8 add(D8 a, D8 b) {
   return {_mm256_add_pd(a.low, b.low), _mm256_add_pd(a.high, b.high)};
@@ -324,6 +366,16 @@ ONNX_IRON_INLINE void join_pairs(F8 a, F8 b, F8* x, F8* y) {
   }
 }
 
+// Eight rows of eight become columns.
+ONNX_IRON_INLINE void turn(F8* x) {
+  // Three times, the first half of all elements and the second one in turns.
+  for (int time = 0; time < 3; ++time) {
+    F8 y[8];
+    for (int i = 0; i < 4; ++i) join_pairs(x[i], x[i + 4], &y[2 * i], &y[2 * i + 1]);
+    for (int i = 0; i < 8; ++i) x[i] = y[i];
+  }
+}
+
 // The one order in which lanes are summed: ((0+4)+(2+6)) + ((1+5)+(3+7)).
 ONNX_IRON_INLINE float sum(F8 x) {
   float lanes[8];
@@ -346,6 +398,11 @@ ONNX_IRON_INLINE D8 to_double(F8 x) { return {__builtin_convertvector(x.v, Doubl
 ONNX_IRON_INLINE F8 to_float(D8 x) { return {__builtin_convertvector(x.v, FloatLanes)}; }
 ONNX_IRON_INLINE D8 splat_double(double x) { return {DoubleLanes{x, x, x, x, x, x, x, x}}; }
 ONNX_IRON_INLINE void store(double* p, D8 x) { std::memcpy(p, &x, sizeof x); }
+ONNX_IRON_INLINE D8 load_double(const double* p) {
+  D8 x;
+  std::memcpy(&x, p, sizeof x);
+  return x;
+}
 ONNX_IRON_INLINE D8 add(D8 a, D8 b) { return {a.v + b.v}; }
 ONNX_IRON_INLINE D8 sub(D8 a, D8 b) { return {a.v - b.v}; }
 ONNX_IRON_INLINE D8 mul(D8 a, D8 b) { return {a.v * b.v}; }

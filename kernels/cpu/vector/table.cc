@@ -19,6 +19,7 @@ constexpr TypedLoops typed() {
       .rms_norm = rms_norm<T>,
       .layer_norm = layer_norm<T>,
       .softmax = softmax<T>,
+      .log_softmax = log_softmax<T>,
       .reduce = reduce<T>,
       .rope = rope<T>,
       .causal_conv1d = causal_conv1d<T>,

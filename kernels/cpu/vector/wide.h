@@ -40,6 +40,9 @@ ONNX_IRON_INLINE Wide part_at(const float* p, int64_t n) {
 ONNX_IRON_INLINE void keep_part(float* p, Wide x, int64_t n) {
   _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << n) - 1), x.v);
 }
+ONNX_IRON_INLINE Wide keep_below(Wide x, int64_t n) {
+  return {_mm512_maskz_mov_ps(static_cast<__mmask16>((1u << n) - 1), x.v)};
+}
 ONNX_IRON_INLINE Wide part_at(const bf16* p, int64_t n) {
   bf16 lanes[16] = {};
   for (int64_t i = 0; i < n && i < 16; ++i) lanes[i] = p[i];
@@ -57,6 +60,16 @@ ONNX_IRON_INLINE Wide mul(Wide a, Wide b) { return {_mm512_mul_ps(a.v, b.v)}; }
 ONNX_IRON_INLINE Wide fma(Wide a, Wide b, Wide c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 // b where a or b is a NaN.
 ONNX_IRON_INLINE Wide larger(Wide a, Wide b) { return {_mm512_max_ps(a.v, b.v)}; }
+// a * b - c and c - a * b, rounded once.
+ONNX_IRON_INLINE Wide fms(Wide a, Wide b, Wide c) { return {_mm512_fmsub_ps(a.v, b.v, c.v)}; }
+ONNX_IRON_INLINE Wide fnma(Wide a, Wide b, Wide c) { return {_mm512_fnmadd_ps(a.v, b.v, c.v)}; }
+ONNX_IRON_INLINE Wide smaller(Wide a, Wide b) { return {_mm512_min_ps(a.v, b.v)}; }
+// -|x|.
+ONNX_IRON_INLINE Wide below_zero(Wide x) { return {_mm512_or_ps(x.v, _mm512_set1_ps(-0.0f))}; }
+// x >= 0 with y's sign.
+ONNX_IRON_INLINE Wide with_sign_of(Wide x, Wide y) {
+  return {_mm512_or_ps(x.v, _mm512_and_ps(y.v, _mm512_set1_ps(-0.0f)))};
+}
 // yes where a < b, else no.
 ONNX_IRON_INLINE Wide where_less(Wide a, Wide b, Wide yes, Wide no) {
   return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), no.v, yes.v)};
@@ -66,6 +79,8 @@ ONNX_IRON_INLINE Wide power_of_two(Wide biased) {
   const __m512i n = _mm512_add_epi32(_mm512_castps_si512(biased.v), _mm512_set1_epi32(127));
   return {_mm512_castsi512_ps(_mm512_slli_epi32(n, 23))};
 }
+// x * 2**n, rounded once, n being `biased` less 1.5 * 2**23, in -252..254.
+ONNX_IRON_INLINE Wide scaled(Wide x, Wide, Wide n) { return {_mm512_scalef_ps(x.v, n.v)}; }
 // 0 where x < lowest, else part * 2**n, n being `biased` less 1.5 * 2**23, and the result no
 // subnormal number.
 ONNX_IRON_INLINE Wide unless_less(Wide x, Wide lowest, Wide part, Wide, Wide n) {
