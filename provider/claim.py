@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import math
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from onnx_iron.dtypes import BFLOAT16, Array, Spec
 from onnx_iron.operators.base import DOMAIN
@@ -17,8 +17,6 @@ from onnx_iron.provider.rules import lower
 
 # Stands for a dimension that only a call knows, while a node is tried.
 STAND_IN = 8
-# How often a graph's nodes are tried, each time with what the time before has taught.
-MOST_TRIALS = 3
 
 _log = logging.getLogger("onnx_iron")
 
@@ -29,14 +27,12 @@ class Decision:
 
     Attributes:
         slower: it could be run, and onnxruntime's own kernel is faster.
-        fatal: it is left, and nothing else computes in its dtype.
     """
 
     node: Node
     taken: bool
     reason: str = ""
     slower: bool = False
-    fatal: bool = False
 
 
 class Levels:
@@ -66,30 +62,14 @@ class Known:
 
     A group is compiled with no more than the shapes of its inputs and the constants. What is in a
     value that one group computes is known to the nodes of that group alone.
-
-    Args:
-        graph: whose nodes are tried.
-        sizes: what stands for the dimensions that have these names.
-
-    Attributes:
-        learnt: the sizes that named dimensions were found to have beside those of the others, where
-            they were tried with another: 16 for a total of 8 rows behind 8.
     """
 
-    def __init__(self, graph: GraphDescription, sizes: Mapping[str, int] | None = None) -> None:
+    def __init__(self, graph: GraphDescription) -> None:
         self._graph = graph
         self._constants = start(graph).integers
         self._contents: dict[int, dict[str, Array]] = {}
-        self._sizes = sizes or {}
-        self._names = open_names(graph)
-        self.learnt: dict[str, int] = {}
-        self._specs = declared_specs(graph, self._sizes)
+        self._specs = declared_specs(graph)
         self._guessed = {name for name in graph.values if not self._is_static(name)}
-        self._open_axes = {
-            name: [axis for axis, dim in enumerate(value.dims) if isinstance(dim, str)]
-            for name, value in graph.values.items()
-            if value.dims is not None and name in self._guessed
-        }
 
     def _is_static(self, name: str) -> bool:
         """Whether the model itself says the value's shape."""
@@ -116,7 +96,6 @@ class Known:
                 specs=dict(specs),
                 integers=integers,
                 guessed=self._guessed,
-                open_axes=self._open_axes,
                 declared=self._graph.values,
                 claiming=True,
             )
@@ -129,32 +108,14 @@ class Known:
         for step in trial.steps:
             check_step(step, trial)
         guess = not self._guessed.isdisjoint(node.inputs)
-        for name in filter(None, node.inputs):
-            if name in self._open_axes and name in specs:
-                self._learn(name, trial.specs[name])
         for name in filter(None, node.outputs):
-            self._learn(name, trial.specs[name])
+            self._specs[name] = trial.specs[name]
             if name in made:
                 contents[name] = made[name]
             if guess and (name in made or not self._is_static(name)):
                 self._guessed.add(name)
             elif not guess:
                 self._guessed.discard(name)
-
-    def only_ours(self, node: Node) -> bool:
-        """Whether a node has bfloat16 operands, for which onnxruntime itself has few kernels."""
-        names = (name for name in (*node.inputs, *node.outputs) if name in self._specs)
-        return any(self._specs[name].dtype == BFLOAT16 for name in names)
-
-    def _learn(self, name: str, spec: Spec) -> None:
-        """Keep a value's spec, and what it says of the dimensions that the model names."""
-        self._specs[name] = spec
-        value = self._graph.values.get(name)
-        if value is None or value.dims is None or len(value.dims) != len(spec.shape):
-            return
-        for dim, size in zip(value.dims, spec.shape, strict=True):
-            if dim in self._names and size != self._sizes.get(str(dim), STAND_IN):
-                self.learnt.setdefault(str(dim), size)
 
     def _guess_again(self, node: Node, specs: dict[str, Spec], refusal: Refused) -> bool:
         """Take another size for a dimension that the model leaves open, where that may help."""
@@ -184,49 +145,14 @@ def decide(graph: GraphDescription) -> list[Decision]:
     """
     if graph.nested:
         return [Decision(node, False, "it is inside another node's graph") for node in graph.nodes]
-    best = _try_learning(graph, {})
-    for name in sorted(open_names(graph)):
-        if not any(decision.fatal for decision in best):
-            break
-        # Some models take several rows only as the first ones: each dimension is 1 in turn.
-        best = max(best, _try_learning(graph, {name: 1}), key=_taken)
-    if any(decision.slower for decision in best):
-        return _without_small_groups(graph, best)
-    return best
-
-
-def open_names(graph: GraphDescription) -> set[str]:
-    """The names of the dimensions that a call's inputs decide."""
-    values = (graph.values[name] for name in graph.inputs if name in graph.values)
-    return {dim for value in values for dim in value.dims or () if isinstance(dim, str) and dim}
-
-
-def _taken(decisions: Sequence[Decision]) -> int:
-    return sum(decision.taken for decision in decisions)
-
-
-def _try_learning(graph: GraphDescription, sizes: Mapping[str, int]) -> list[Decision]:
-    """Try every node, and where some are left, again with a size that a dimension turned out to
-    have."""
-    best: list[Decision] = []
-    for _ in range(MOST_TRIALS):
-        known = Known(graph, sizes)
-        best = max(_try_all(graph, known), best, key=_taken)
-        name = next((name for name in known.learnt if name not in sizes), None)
-        if name is None or _taken(best) == len(graph.nodes):
-            break
-        sizes = {**sizes, name: known.learnt[name]}
-    return best
-
-
-def _try_all(graph: GraphDescription, known: Known) -> list[Decision]:
-    levels, decisions = Levels(), []
+    known, levels = Known(graph), Levels()
+    decisions = []
     for node in graph.nodes:
         decision = _decide(node, known, levels.of(node, taken=True))
         levels.add(node, taken=decision.taken)
-        if not decision.taken and not node.provider and known.only_ours(node):
-            decision = replace(decision, fatal=True)
         decisions.append(decision)
+    if any(decision.slower for decision in decisions):
+        return _without_small_groups(graph, decisions)
     return decisions
 
 
@@ -292,15 +218,11 @@ def _elements(value: ValueInfo) -> int:
     return math.prod(dim for dim in dims if isinstance(dim, int)) if len(dims) > 1 else 0
 
 
-def declared_specs(
-    graph: GraphDescription, sizes: Mapping[str, int] | None = None
-) -> dict[str, Spec]:
+def declared_specs(graph: GraphDescription) -> dict[str, Spec]:
     """The types that onnxruntime knows, a stand-in for each open dimension."""
-    of = sizes or {}
     return {
         value.name: Spec(
-            tuple(dim if isinstance(dim, int) else of.get(dim, STAND_IN) for dim in value.dims),
-            value.dtype,
+            tuple(dim if isinstance(dim, int) else STAND_IN for dim in value.dims), value.dtype
         )
         for value in graph.values.values()
         if value.dtype is not None and value.dims is not None

@@ -75,7 +75,6 @@ class Lowering:
         guessed: values whose shape or contents are guesses: while a graph's nodes are claimed, some
             size stands for each dimension that only a call knows. A rule may not decide by them
             what is valid for other sizes too: a rank, say.
-        open_axes: the axes of such values whose size stands for others.
         declared: what the model says of the guessed values' shapes.
         claiming: whether nodes are tried, and may still be left to onnxruntime.
         steps: calls of kernels, in order.
@@ -86,7 +85,6 @@ class Lowering:
     specs: dict[str, Spec] = field(default_factory=dict)
     integers: MutableMapping[str, Array] = field(default_factory=dict)
     guessed: Collection[str] = ()
-    open_axes: Mapping[str, Collection[int]] = field(default_factory=dict)
     declared: Mapping[str, ValueInfo] = field(default_factory=dict)
     claiming: bool = False
     steps: list[KernelCall] = field(default_factory=list)
@@ -187,18 +185,6 @@ class Operation:
     def is_guess(self, index: int) -> bool:
         """Whether an input's shape or contents stand for others too."""
         return self.input(index) in self._lowering.guessed
-
-    def open_axes(self, index: int) -> Collection[int]:
-        """The axes of an input whose size stands for others."""
-        return self._lowering.open_axes.get(self.input(index), ())
-
-    def settle(self, index: int, shape: Sequence[int]) -> None:
-        """An input has this shape, as the node needs it, in the axes whose size is a guess."""
-        name, spec = self.input(index), self.spec(index)
-        axes = self.open_axes(index)
-        if axes and len(shape) == len(spec.shape):
-            dims = [shape[i] if i in axes else dim for i, dim in enumerate(spec.shape)]
-            self._lowering.specs[name] = Spec(tuple(dims), spec.dtype)
 
     def is_open(self, index: int, axis: int | None = None) -> bool:
         """Whether an input's shape, or one of its dimensions, stands for others too; its contents

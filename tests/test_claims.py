@@ -255,7 +255,7 @@ def test_a_dimension_with_a_name_has_the_size_that_the_node_gives_it(batch: int,
 def test_a_dimension_that_the_model_gives_is_not_changed() -> None:
     rows = onnx_iron.placement(iron(_grouped("batch", 8))).rows
     (reason,) = [row.reason for row in rows if row.op_type == "GroupQueryAttention"]
-    assert reason == "the past is float32 (8, 2, 8, 8), expected (8, 2, 'past', 16)"
+    assert reason == "a past is float32 (8, 2, 8, 8), expected (8, 2, 'past', 16)"
 
 
 def test_parts_whose_dimensions_have_names_fit_the_one_that_has_a_size() -> None:
@@ -268,7 +268,7 @@ def test_parts_whose_dimensions_have_names_fit_the_one_that_has_a_size() -> None
     assert onnx_iron.placement(iron(serialized)).complete
 
 
-def test_a_total_is_learnt_from_what_it_is_the_total_of() -> None:
+def test_a_total_fits_what_it_is_the_total_of() -> None:
     """An additive mask of as many columns as there are entries and rows together."""
     serialized = model(
         [node("Concat", "past x", "whole", axis=0), node("Add", "whole mask", "y")],
@@ -282,7 +282,7 @@ def test_a_total_is_learnt_from_what_it_is_the_total_of() -> None:
     assert onnx_iron.placement(iron(serialized)).complete
 
 
-def test_rows_that_fit_only_one_by_one_are_tried_so() -> None:
+def test_rows_that_fit_others_only_one_by_one_are_taken() -> None:
     """A square of the rows added to what they see, which fits behind others for one row alone."""
     serialized = model(
         [

@@ -88,8 +88,8 @@ def transpose(op: Operation) -> None:
 @rule("Concat", since=4, newest=13)
 def concat(op: Operation) -> None:
     op.require(op.input_count > 0, "it has no input")
-    axis = op.axis(0, len(op.spec(0).shape))
-    specs = _alike(op, axis)
+    specs = [op.spec(index) for index in range(op.input_count)]
+    axis = op.axis(0, len(specs[0].shape))
     first, *others = ((s.dtype, s.shape[:axis], s.shape[axis + 1 :]) for s in specs)
     same = all(other == first for other in others)
     if not same:
@@ -113,23 +113,6 @@ def concat(op: Operation) -> None:
     output = op.output(Spec(tuple(shape), specs[0].dtype))
     names: list[str | None] = [op.input(index) for index in range(op.input_count)]
     op.step(standard("Concat", moves=True, axis=axis), names, [output])
-
-
-def _alike(op: Operation, axis: int) -> list[Spec]:
-    """Concat's inputs: where a dimension of one is a guess, it is as that of another which is none,
-    but along the axis."""
-    specs = [op.spec(index) for index in range(op.input_count)]
-    if any(len(spec.shape) != len(specs[0].shape) for spec in specs):
-        return specs
-    surely = {
-        i: spec.shape[i]
-        for index, spec in enumerate(specs)
-        for i in range(len(spec.shape))
-        if i != axis and i not in op.open_axes(index)
-    }
-    for index, spec in enumerate(specs):
-        op.settle(index, [surely.get(i, dim) for i, dim in enumerate(spec.shape)])
-    return [op.spec(index) for index in range(op.input_count)]
 
 
 @rule("Slice", since=1, newest=13)

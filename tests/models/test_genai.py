@@ -266,10 +266,11 @@ def test_its_models_are_taken_but_for_what_is_faster_elsewhere(
     )
     rows = onnx_iron.placement(session).rows
     found = {row.op_type: row.reason for row in rows if row.provider != EP}
-    faster = [name for name, reason in found.items() if "kernel is faster" in reason]
-    assert faster == left
-    # What comes after is another group, which does not know how long a cache becomes.
-    assert set(found) == ({*left, "GroupQueryAttention"} if left else set())
+    assert left == [name for name, reason in found.items() if "own kernel is faster" in reason]
+    # What is between such products is left with them, a few nodes each.
+    between = [reason for name, reason in found.items() if name not in left]
+    assert all("run faster" in reason or "only a call knows" in reason for reason in between)
+    assert left or not between
 
 
 def test_the_example_writes_the_answers_text(og: Any, exported: Any) -> None:
