@@ -242,3 +242,18 @@ def test_what_is_between_quantized_values_is_left_to_be_fused() -> None:
     x = rand(3, 32)
     (given,), (wanted,) = session.run(None, {"x": x}), stock(serialized).run(None, {"x": x})
     np.testing.assert_array_equal(given, wanted)
+
+
+def test_a_cost_is_no_reason_at_a_call() -> None:
+    """What was taken for a small size that stands in runs at any size."""
+    serialized = model(
+        [node("Conv", "x w", "y", pads=[1, 1])],
+        [spec("x", (1, 4, "n"))],
+        [spec("y", (1, 8, "n"))],
+        [constant("w", rand(8, 4, 3))],
+    )
+    session = iron(serialized)
+    assert onnx_iron.placement(session).complete
+    x = rand(1, 4, 5000)
+    (given,), (wanted,) = session.run(None, {"x": x}), stock(serialized).run(None, {"x": x})
+    np.testing.assert_allclose(given, wanted, rtol=1e-5, atol=1e-5)  # twelve products in any order
