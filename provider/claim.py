@@ -151,8 +151,8 @@ def decide(graph: GraphDescription) -> list[Decision]:
         decision = _decide(node, known, levels.of(node, taken=True))
         levels.add(node, taken=decision.taken)
         decisions.append(decision)
-    if any(decision.slower for decision in decisions):
-        return _without_small_groups(graph, decisions)
+    if any(d.slower or d.node.op_type == "DequantizeLinear" for d in decisions):
+        decisions = _without_small_groups(graph, decisions)
     return decisions
 
 
@@ -183,7 +183,7 @@ def _without_small_groups(graph: GraphDescription, decisions: Sequence[Decision]
     """Of a graph whose larger work is onnxruntime's, leave the groups that have few weights.
 
     What is between two convolutions costs less than a switch to it and back, and onnxruntime
-    fuses it with them.
+    fuses it with them; between a DequantizeLinear and a QuantizeLinear, into products of integers.
     """
     taken = {decision.node.index for decision in decisions if decision.taken}
     by_index = {decision.node.index: decision.node for decision in decisions}
@@ -193,7 +193,7 @@ def _without_small_groups(graph: GraphDescription, decisions: Sequence[Decision]
         only_here = any(_is_only_here(graph, node) for node in nodes)
         if not only_here and sum(_weights(graph, node) for node in nodes) < _WEIGHTS:
             left.update(indices)
-    why = "it is between nodes that onnxruntime's own kernels run faster, and a switch costs more"
+    why = "onnxruntime runs the larger nodes around it, and a switch from it costs more"
     return [
         Decision(d.node, False, why, slower=True) if d.node.index in left else d for d in decisions
     ]

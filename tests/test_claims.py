@@ -323,3 +323,43 @@ def test_a_size_that_is_a_number_of_its_own_belongs_to_the_group() -> None:
         x, places = rand(rows, 6), np.array([[rows - 1, 1], [0, 0]])
         (given,) = session.run(None, {"x": x, "places": places})
         np.testing.assert_array_equal(given, (x + x).reshape(rows, 2, 3)[tuple(places.T)])
+
+
+def test_what_is_between_quantized_values_is_left_to_be_fused() -> None:
+    """onnxruntime makes products of integers of it, where nobody takes the product first."""
+    scale, zero = constant("scale", np.float32(0.05)), helper.make_tensor("zero", 3, [], [0])
+    weight = helper.make_tensor("codes", TensorProto.INT8, [32, 64], [1] * 2048)
+    serialized = model(
+        [
+            node("Relu", "x", "positive"),
+            node("QuantizeLinear", "positive scale zero", "q"),
+            node("DequantizeLinear", "q scale zero", "d"),
+            node("DequantizeLinear", "codes scale zero", "w"),
+            node("MatMul", "d w", "product"),
+            node("QuantizeLinear", "product scale zero", "qp"),
+            node("DequantizeLinear", "qp scale zero", "y"),
+        ],
+        [spec("x", ("n", 32))],
+        [spec("y", ("n", 64))],
+        [scale, zero, weight],
+    )
+    session = iron(serialized)
+    assert {row.provider for row in onnx_iron.placement(session).rows} == {"CPUExecutionProvider"}
+    x = rand(3, 32)
+    (given,), (wanted,) = session.run(None, {"x": x}), stock(serialized).run(None, {"x": x})
+    np.testing.assert_array_equal(given, wanted)
+
+
+def test_a_cost_is_no_reason_at_a_call() -> None:
+    """What was taken for a small size that stands in runs at any size."""
+    serialized = model(
+        [node("Conv", "x w", "y", pads=[1, 1])],
+        [spec("x", (1, 4, "n"))],
+        [spec("y", (1, 8, "n"))],
+        [constant("w", rand(8, 4, 3))],
+    )
+    session = iron(serialized)
+    assert onnx_iron.placement(session).complete
+    x = rand(1, 4, 5000)
+    (given,), (wanted,) = session.run(None, {"x": x}), stock(serialized).run(None, {"x": x})
+    np.testing.assert_allclose(given, wanted, rtol=1e-5, atol=1e-5)  # twelve products in any order
