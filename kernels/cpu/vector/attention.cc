@@ -169,8 +169,10 @@ void attention_fold(float* records, const float* further, int64_t count, int64_t
     float old[8] = {}, added[8] = {};  // how far each largest score is below both
     for (int64_t r = 0; r < rows; ++r) {
       const float own = records[r * stride + whole], other = further[r * stride + whole];
-      old[r] = own < other ? own - other : 0.0f;
-      added[r] = other < own ? other - own : 0.0f;
+      // Of an infinite one, a sink say, it is NaN, and so is the row.
+      const float most = other > own ? other : own;
+      old[r] = own - most;
+      added[r] = other - most;
     }
     store(old, fast_exp(load(old)));
     store(added, fast_exp(load(added)));
