@@ -249,6 +249,13 @@ def test_the_package_holds_its_own_tests_for_a_providers_ci(
     assert f"{len(chosen) * len(columns)} passed" in done.stdout
 
 
+def test_another_build_of_our_own_library_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    other = tmp_path / "libonnx_iron.so"
+    other.write_bytes(Path(get_library_path()).read_bytes())
+    with pytest.raises(ValueError, match=f"set ONNX_IRON_LIBRARY={other} instead"):
+        provider(get_ep_name(), {}, other)
+
+
 def _environment() -> dict[str, str]:
     import os
 

@@ -215,14 +215,18 @@ def provider(
         library: a plug-in provider's.
 
     Raises:
-        ValueError: onnxruntime knows no provider of that name, and no library is given.
+        ValueError: onnxruntime knows no provider of that name, and no library is given; or it is
+            another build of this package's own.
     """
     from onnx_iron.provider import get_ep_name, get_library_path, register
 
-    ours = name == get_ep_name() and (
-        library is None or library.resolve() == Path(get_library_path())
-    )
+    ours = name == get_ep_name()
     if ours:
+        if library is not None and library.resolve() != Path(get_library_path()):
+            raise ValueError(
+                f"{library} has another build of {name} than this package, whose planner works "
+                f"with {get_library_path()}; set ONNX_IRON_LIBRARY={library} instead"
+            )
         library = None
         register()
     known = {*onnxruntime.get_available_providers(), *_plugged_in()}
