@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,14 @@ CONTEXT = 64
 # Sums in float32 in another order than transformers', through a few layers; logits are near 4.
 CLOSE = 2e-4
 DRIVEN = [name for name in SMALL if not name.startswith(("lfm2", "mamba", "falcon_mamba"))]
+
+
+def test_what_only_genais_files_take_is_not_imported_for_other_exports() -> None:
+    script = "import sys; sys.modules['tokenizers'] = None; import onnx_iron.models.exported"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @cache

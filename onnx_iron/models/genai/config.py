@@ -15,7 +15,6 @@ from onnx_iron.models.huggingface_text import generation_settings
 from onnx_iron.models.kept_files import CONFIG, GENERATION, GGUF
 from onnx_iron.models.text import Settings
 
-CONFIG_FILE = "genai_config.json"
 # As the provider is called where genai looks for it.
 PROVIDER = "IronExecutionProvider"
 

@@ -15,10 +15,9 @@ from onnx_iron.export.metadata import DRIVER
 from onnx_iron.graph.trace import Trace
 from onnx_iron.models.checkpoint import Checkpoint
 from onnx_iron.models.decoder import Decoder, Shape
-from onnx_iron.models.genai.config import CONFIG_FILE, genai_config
 from onnx_iron.models.genai.interface import GENAI
 from onnx_iron.models.genai.rows import rows_trace
-from onnx_iron.models.genai.tokenizer_files import tokenizer_files
+from onnx_iron.models.kept_files import GENAI as GENAI_CONFIG
 
 # The version's name, and the file's without its ending.
 NAME = "model"
@@ -59,8 +58,12 @@ def for_genai(
     if trace.states:
         kept = ", ".join(sorted(trace.states)[:2])
         raise ValueError(_no_place(kind, f"it keeps more than keys and values ({kept}, ...)"))
+    # They take the package tokenizers, which other exports do without.
+    from onnx_iron.models.genai.config import genai_config
+    from onnx_iron.models.genai.tokenizer_files import tokenizer_files
+
     config = genai_config(checkpoint, f"{NAME}.onnx", shape.context, provider)
-    return Driven(trace, {CONFIG_FILE: config, **tokenizer_files(checkpoint)})
+    return Driven(trace, {GENAI_CONFIG: config, **tokenizer_files(checkpoint)})
 
 
 def _no_place(kind: str, why: str) -> str:
@@ -69,7 +72,7 @@ def _no_place(kind: str, why: str) -> str:
 
 def leftover(folder: Path) -> list[str]:
     """The files of an earlier export for genai, which no other export may leave there."""
-    config, model = folder / CONFIG_FILE, folder / f"{NAME}.onnx"
+    config, model = folder / GENAI_CONFIG, folder / f"{NAME}.onnx"
     if not config.is_file() or not model.is_file():
         return []
     try:
