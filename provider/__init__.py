@@ -2,6 +2,7 @@
 
 from onnx_iron.provider.library import get_library_path
 from onnx_iron.provider.placement import Placement, placement
+from onnx_iron.provider.profile import write_profile
 from onnx_iron.provider.registration import get_ep_name, get_ep_names, register
 from onnx_iron.provider.session import Session
 
@@ -13,4 +14,5 @@ __all__ = [
     "get_library_path",
     "placement",
     "register",
+    "write_profile",
 ]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import ChainMap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from onnx_iron.dtypes import Array, Spec
-from onnx_iron.provider.graph import GraphDescription, Node
+from onnx_iron.dtypes import BFLOAT16, Array, Spec
+from onnx_iron.operators.base import DOMAIN
+from onnx_iron.provider.graph import GraphDescription, Node, ValueInfo
 from onnx_iron.provider.kernel_check import check_step
-from onnx_iron.provider.lowering import Lowering, Refused, start
+from onnx_iron.provider.lowering import Lowering, Refused, Slower, start
 from onnx_iron.provider.rules import lower
 
 # Stands for a dimension that only a call knows, while a node is tried.
@@ -21,11 +23,16 @@ _log = logging.getLogger("onnx_iron")
 
 @dataclass(frozen=True)
 class Decision:
-    """What is done with a node: taken, or left with a reason."""
+    """What is done with a node: taken, or left with a reason.
+
+    Attributes:
+        slower: it could be run, and onnxruntime's own kernel is faster.
+    """
 
     node: Node
     taken: bool
     reason: str = ""
+    slower: bool = False
 
 
 class Levels:
@@ -83,8 +90,21 @@ class Known:
         specs = {name: self._specs[name] for name in node.inputs if name in self._specs}
         made: dict[str, Array] = {}
         integers = ChainMap(made, contents, self._constants)
-        trial = Lowering(specs=specs, integers=integers, guessed=self._guessed)
-        lower(node, trial)
+        while True:
+            made.clear()
+            trial = Lowering(
+                specs=dict(specs),
+                integers=integers,
+                guessed=self._guessed,
+                declared=self._graph.values,
+                claiming=True,
+            )
+            try:
+                lower(node, trial)
+                break
+            except Refused as refusal:
+                if not self._guess_again(node, specs, refusal):
+                    raise
         for step in trial.steps:
             check_step(step, trial)
         guess = not self._guessed.isdisjoint(node.inputs)
@@ -97,6 +117,25 @@ class Known:
             elif not guess:
                 self._guessed.discard(name)
 
+    def _guess_again(self, node: Node, specs: dict[str, Spec], refusal: Refused) -> bool:
+        """Take another size for a dimension that the model leaves open, where that may help."""
+        for index, axis, have, wanted in refusal.differences:
+            for name in node.inputs if index is None else node.inputs[index : index + 1]:
+                value = self._graph.values.get(name)
+                if name not in specs or value is None or value.dims is None:
+                    continue
+                shape = specs[name].shape
+                if len(value.dims) != len(shape) or not -len(shape) <= axis < 0:
+                    continue
+                # Only a stand-in gives way, so that there is an end to it.
+                is_stand_in = not isinstance(value.dims[axis], int) and have == STAND_IN
+                if is_stand_in and shape[axis] == have != wanted:
+                    changed = list(shape)
+                    changed[axis] = wanted
+                    specs[name] = Spec(tuple(changed), specs[name].dtype)
+                    return True
+        return False
+
 
 def decide(graph: GraphDescription) -> list[Decision]:
     """Try every node: its rule, and the kernels that the rule calls for.
@@ -106,28 +145,77 @@ def decide(graph: GraphDescription) -> list[Decision]:
     """
     if graph.nested:
         return [Decision(node, False, "it is inside another node's graph") for node in graph.nodes]
-    known, levels, decisions = Known(graph), Levels(), []
+    known, levels = Known(graph), Levels()
+    decisions = []
     for node in graph.nodes:
-        reason = _reason_to_leave(node, known, levels.of(node, taken=True))
-        levels.add(node, taken=not reason)
-        decisions.append(Decision(node, not reason, reason))
+        decision = _decide(node, known, levels.of(node, taken=True))
+        levels.add(node, taken=decision.taken)
+        decisions.append(decision)
+    if any(d.slower or d.node.op_type == "DequantizeLinear" for d in decisions):
+        decisions = _without_small_groups(graph, decisions)
     return decisions
 
 
-def _reason_to_leave(node: Node, known: Known, level: int) -> str:
-    """Why a node is not taken; empty where it is."""
+def _decide(node: Node, known: Known, level: int) -> Decision:
+    """Try a node as one of its level's group."""
     if node.provider:
-        return f"it already is {node.provider}'s"
+        return Decision(node, False, f"it already is {node.provider}'s")
     if node.problem:
-        return node.problem
+        return Decision(node, False, node.problem)
     try:
         known.try_node(node, level)
     except Refused as refusal:
-        return str(refusal) or "it is refused"
+        return Decision(node, False, str(refusal) or "it is refused", isinstance(refusal, Slower))
     except Exception as error:  # whatever a model holds, its other nodes can be run
         _log.debug("%s is left: it could not be examined", node, exc_info=True)
-        return f"it could not be examined: {type(error).__name__}: {error}"
-    return ""
+        why = f"it could not be examined: {type(error).__name__}: {error}"
+        return Decision(node, False, why)
+    return Decision(node, True)
+
+
+# Elements of a constant from which it is a weight that something is multiplied by, and how many of
+# them are worth a switch: a layer of attention has four.
+_WEIGHT = 1 << 10
+_WEIGHTS = 4
+
+
+def _without_small_groups(graph: GraphDescription, decisions: Sequence[Decision]) -> list[Decision]:
+    """Of a graph whose larger work is onnxruntime's, leave the groups that have few weights.
+
+    What is between two convolutions costs less than a switch to it and back, and onnxruntime
+    fuses it with them; between a DequantizeLinear and a QuantizeLinear, into products of integers.
+    """
+    taken = {decision.node.index for decision in decisions if decision.taken}
+    by_index = {decision.node.index: decision.node for decision in decisions}
+    left: set[int] = set()
+    for indices in group([decision.node for decision in decisions], taken):
+        nodes = [by_index[index] for index in indices]
+        only_here = any(_is_only_here(graph, node) for node in nodes)
+        if not only_here and sum(_weights(graph, node) for node in nodes) < _WEIGHTS:
+            left.update(indices)
+    why = "onnxruntime runs the larger nodes around it, and a switch from it costs more"
+    return [
+        Decision(d.node, False, why, slower=True) if d.node.index in left else d for d in decisions
+    ]
+
+
+def _is_only_here(graph: GraphDescription, node: Node) -> bool:
+    """Whether onnxruntime has no kernel for a node."""
+    return node.domain == DOMAIN or any(
+        graph.values[name].dtype == BFLOAT16
+        for name in (*node.inputs, *node.outputs)
+        if name in graph.values
+    )
+
+
+def _weights(graph: GraphDescription, node: Node) -> int:
+    values = [graph.values[name] for name in node.inputs if name in graph.values]
+    return sum(value.constant and _elements(value) >= _WEIGHT for value in values)
+
+
+def _elements(value: ValueInfo) -> int:
+    dims = value.dims or ()
+    return math.prod(dim for dim in dims if isinstance(dim, int)) if len(dims) > 1 else 0
 
 
 def declared_specs(graph: GraphDescription) -> dict[str, Spec]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from onnx_iron.provider.lowering import KernelCall, Lowering
+from onnx_iron.provider.symbols import surely_equal
 
 
 def candidates(step: KernelCall, output: int, lowering: Lowering) -> list[int]:
@@ -14,7 +15,8 @@ def candidates(step: KernelCall, output: int, lowering: Lowering) -> list[int]:
         for index in inputs
         if index < len(step.inputs)
         and (name := step.inputs[index]) is not None
-        and lowering.specs[name] == spec
+        and lowering.specs[name].dtype == spec.dtype
+        and surely_equal(lowering.specs[name].shape, spec.shape)
         and _reads_alone(step, index, lowering)
     ]
 

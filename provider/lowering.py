@@ -2,21 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, MutableMapping, Sequence
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from onnx_iron.dtypes import UINT8, Array, DType, Shape, Spec
-from onnx_iron.provider.graph import GraphDescription, Node
+from onnx_iron.provider.graph import GraphDescription, Node, ValueInfo
 from onnx_iron.provider.operator import Operator
 
 MOST_BYTES = 1 << 47
 
 
+class Difference(NamedTuple):
+    """A size that would have to be another one.
+
+    Attributes:
+        input: whose it is, by number; None is any that has it.
+        axis: where, from the end.
+        have: the size.
+        wanted: the one that would do.
+    """
+
+    input: int | None
+    axis: int
+    have: int
+    wanted: int
+
+
 class Refused(Exception):  # noqa: N818 - a refusal is an answer, caught where a node is lowered
-    """Why a node can't be run."""
+    """Why a node can't be run.
+
+    Attributes:
+        differences: where the reason is that sizes differ, which: some may be guesses.
+    """
+
+    def __init__(self, reason: str = "", differences: Sequence[Difference] = ()) -> None:
+        super().__init__(reason)
+        self.differences = differences
+
+
+class Slower(Refused):
+    """A node that could be run, and that onnxruntime's own kernel runs faster."""
 
 
 @dataclass
@@ -47,6 +75,8 @@ class Lowering:
         guessed: values whose shape or contents are guesses: while a graph's nodes are claimed, some
             size stands for each dimension that only a call knows. A rule may not decide by them
             what is valid for other sizes too: a rank, say.
+        declared: what the model says of the guessed values' shapes.
+        claiming: whether nodes are tried, and may still be left to onnxruntime.
         steps: calls of kernels, in order.
         views: values without bytes of their own.
         literals: constants that the program itself brings.
@@ -55,6 +85,8 @@ class Lowering:
     specs: dict[str, Spec] = field(default_factory=dict)
     integers: MutableMapping[str, Array] = field(default_factory=dict)
     guessed: Collection[str] = ()
+    declared: Mapping[str, ValueInfo] = field(default_factory=dict)
+    claiming: bool = False
     steps: list[KernelCall] = field(default_factory=list)
     views: dict[str, View] = field(default_factory=dict)
     literals: dict[str, Array] = field(default_factory=dict)
@@ -154,6 +186,17 @@ class Operation:
         """Whether an input's shape or contents stand for others too."""
         return self.input(index) in self._lowering.guessed
 
+    def is_open(self, index: int, axis: int | None = None) -> bool:
+        """Whether an input's shape, or one of its dimensions, stands for others too; its contents
+        may, all the same."""
+        if not self.is_guess(index):
+            return False
+        value = self._lowering.declared.get(self.input(index))
+        if value is None or value.dims is None or not value.dims:
+            return value is None or value.dims is None
+        dims = value.dims if axis is None else (value.dims[axis],)
+        return not all(isinstance(dim, int) for dim in dims)
+
     def attribute(self, name: str, otherwise: Any = None) -> Any:
         """The value of an attribute."""
         return self.node.attributes.get(name, otherwise)
@@ -172,9 +215,14 @@ class Operation:
             self.refuse(f"axis {axis} is out of range for rank {rank}")
         return axis % rank
 
-    def refuse(self, reason: str) -> NoReturn:
-        """Give the node up."""
-        raise Refused(reason)
+    def refuse(self, reason: str, differences: Sequence[Difference] = ()) -> NoReturn:
+        """Give the node up; where sizes differ, say which."""
+        raise Refused(reason, differences)
+
+    def leave_if(self, slower: bool, reason: str) -> None:
+        """Leave the node to onnxruntime, while there is a choice, where its kernel is faster."""
+        if slower and self._lowering.claiming:
+            raise Slower(f"onnxruntime's own kernel is faster {reason}")
 
     def require(self, holds: bool, reason: str) -> None:
         """Give the node up unless a condition holds."""

@@ -8,10 +8,12 @@ from pathlib import Path
 import onnx
 import onnxruntime
 
+from onnx_iron.export.identity import recorded
+from onnx_iron.export.metadata import DRIVER
 from onnx_iron.provider.option_checks import read_options
 from onnx_iron.provider.placement import RECORDING
 from onnx_iron.provider.registration import EP_NAME, register
-from onnx_iron.provider.weights import check_weights
+from onnx_iron.provider.weights import check_weights, load_model
 
 ROLES = ("prefill", "decode")
 
@@ -33,6 +35,26 @@ def model_files(path: Path) -> dict[str, Path]:
         raise FileNotFoundError(f"Session: {path} {what}")
     order = [role for role in ROLES if role in found] + [r for r in found if r not in ROLES]
     return {role: found[role] for role in order}
+
+
+def load_models(path: Path) -> dict[str, tuple[Path, onnx.ModelProto]]:
+    """The models that a session runs, by role, each with its file: those of :func:`model_files` but
+    the ones in a folder that somebody else calls, onnxruntime-genai say.
+
+    Raises:
+        FileNotFoundError: none is there.
+        ValueError: one is no ONNX file.
+    """
+    found = {role: (file, load_model(file)) for role, file in model_files(path).items()}
+    drivers = {role: recorded(loaded, DRIVER) for role, (_, loaded) in found.items()}
+    own = {role: item for role, item in found.items() if path.is_file() or not drivers[role]}
+    if not own:
+        driver, *_ = drivers.values()
+        raise FileNotFoundError(
+            f"Session: {path} holds a model for {driver} alone; export it again, which writes "
+            "prefill.onnx and decode.onnx too"
+        )
+    return own
 
 
 def check_not_saving(options: onnxruntime.SessionOptions) -> None:

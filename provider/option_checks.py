@@ -12,6 +12,9 @@ from onnx_iron.provider.options import (
     CACHE_BYTES,
     MOST_BYTES,
     MOST_MS,
+    PROFILE,
+    PROFILE_BYTES,
+    PROFILE_SIZE,
     SINK,
     TIMEOUT,
     TIMEOUT_MS,
@@ -32,11 +35,18 @@ def read_options(given: Mapping[str, str]) -> Options:
     for name, value in given.items():
         if name == SINK:
             continue
-        _check("unknown option", name, (*CHOICES, TIMEOUT, CACHE))
+        _check("unknown option", name, (*CHOICES, TIMEOUT, CACHE, PROFILE, PROFILE_SIZE))
         if name in CHOICES:
             _check(f"option {name!r} is", value, CHOICES[name])
     timeout_ms = _number(given, TIMEOUT, TIMEOUT_MS, MOST_MS, "milliseconds", " (0 waits for ever)")
     cache_bytes = _number(given, CACHE, CACHE_BYTES, MOST_BYTES, "bytes")
+    profile = _file(given, PROFILE)
+    profile_bytes = _number(given, PROFILE_SIZE, PROFILE_BYTES, MOST_BYTES, "bytes")
+    if PROFILE_SIZE in given and not profile:
+        raise OptionError(
+            f"IronExecutionProvider: option {PROFILE_SIZE!r} is given without {PROFILE!r}, the "
+            "file to write"
+        )
     device = given.get("device", "auto")
     # Of "auto" the placement report says what runs where; only "npu" asks for the NPU alone.
     fallback = given.get("fallback", "error" if device == "npu" else "cpu")
@@ -50,7 +60,8 @@ def read_options(given: Mapping[str, str]) -> Options:
         _warn_once(reason)
     on_npu = device != "cpu" and not reason
     where = "npu" if on_npu else "cpu"
-    return Options(where, fallback, timeout_ms, cache_bytes, given.get(SINK, ""))
+    sink = given.get(SINK, "")
+    return Options(where, fallback, timeout_ms, cache_bytes, sink, profile, profile_bytes)
 
 
 def _check(what: str, given: str, known: tuple[str, ...]) -> None:
@@ -70,6 +81,15 @@ def _number(
         return int(text)
     raise OptionError(
         f"IronExecutionProvider: option {name!r} is {text!r}, expected {unit}, 0..{most}{note}"
+    )
+
+
+def _file(given: Mapping[str, str], name: str) -> str:
+    if name not in given or (given[name] and "\0" not in given[name]):
+        return given.get(name, "")
+    raise OptionError(
+        f"IronExecutionProvider: option {name!r} is {given[name]!r}, expected the path of a file "
+        "to write"
     )
 
 

@@ -11,10 +11,11 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from onnx_iron.native import Planner, encode, library
+from onnx_iron.native import Planner, encode, encode_exactly, library
 from onnx_iron.provider.claim import decide, group
 from onnx_iron.provider.devices import DEVICES
 from onnx_iron.provider.devices.sinks import give
+from onnx_iron.provider.foresight import foresee
 from onnx_iron.provider.graph import read_graph
 from onnx_iron.provider.option_checks import read_options
 from onnx_iron.provider.options import OptionError
@@ -41,6 +42,9 @@ def open_provider(request: int, question: Mapping[str, Any]) -> None:
     """A session asks for the provider: check its options."""
     options = read_options(question["options"])
     library().onnx_iron_request_program_cache(request, options.program_cache_bytes)
+    if options.profile:
+        path = encode_exactly(options.profile)
+        library().onnx_iron_request_profile(request, path, options.profile_bytes)
 
 
 def claim(request: int, question: Mapping[str, Any]) -> None:
@@ -66,10 +70,17 @@ def claim(request: int, question: Mapping[str, Any]) -> None:
 
 
 def compile_subgraph(request: int, question: Mapping[str, Any]) -> None:
-    """A claimed group is to become a program for given shapes."""
+    """A claimed group is to become a program for given shapes, or is known before there are any."""
     options = read_options(question["options"])
     shapes = [tuple(shape) for shape in question["shapes"]]
     device, provider = DEVICES[options.device], question["provider"]
+    if any(dim < 0 for shape in shapes for dim in shape):
+        planned = None
+        if device.takes_symbols and not options.sink:
+            planned = foresee(question["graph"], shapes)
+        if planned is not None:
+            device.compile(request, planned, provider, options)
+        return
     lower = lower_for_all if device.takes_symbols and not options.sink else lower_subgraph
     subgraph = lower(question["graph"], shapes)
     Remarks(request, question)(
@@ -137,4 +148,6 @@ def install() -> None:
 
 
 def _remove() -> None:
+    # Sessions may be alive still, and never end.
+    library().onnx_iron_profiles_write()
     library().onnx_iron_set_planner(Planner())

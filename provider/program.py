@@ -14,6 +14,7 @@ from onnx_iron.provider.arena import plan_spans
 from onnx_iron.provider.lowering import KernelCall
 from onnx_iron.provider.subgraph import Subgraph
 from onnx_iron.provider.symbols import Symbol
+from onnx_iron.provider.work import Work, work_of
 
 INPUT, OUTPUT, ARENA, CONSTANT = range(4)
 OMITTED = -1
@@ -23,8 +24,9 @@ INTEGER, REAL, TEXT, INTEGERS = range(4)
 class Writer:
     """Writes a program as ``Recipe`` of the native side reads it: lists, each after its length."""
 
-    def __init__(self, subgraph: Subgraph) -> None:
+    def __init__(self, subgraph: Subgraph, profiled: bool = False) -> None:
         self._subgraph = subgraph
+        self._profiled = profiled
         self._lowering = subgraph.lowering
         self._numbers = subgraph.numbers
         self._inputs = {name: number for number, name in enumerate(subgraph.inputs)}
@@ -99,6 +101,9 @@ class Writer:
             else:
                 code.append(INTEGERS)
                 code.extend(self._rows(value))
+        # Nobody asks for it otherwise, and numbers that depend on symbols take time for each shape.
+        work = work_of(step, self._lowering.specs) if self._profiled else Work(0, 0)
+        code.extend(map(self._numbers.row, work))
 
     def _value(self, name: str) -> int:
         if name not in self._values:

@@ -29,11 +29,11 @@ from onnx_iron.provider.chunks import (
 )
 from onnx_iron.provider.devices import DEVICES
 from onnx_iron.provider.model import Model
-from onnx_iron.provider.opening import model_files, open_session
+from onnx_iron.provider.opening import load_models, open_session
 from onnx_iron.provider.placement import Placement, placement
 from onnx_iron.provider.states import Memory, States, merged
 from onnx_iron.provider.turns import in_turn
-from onnx_iron.provider.weights import check_together, load_model
+from onnx_iron.provider.weights import check_together
 
 POSITION = "position"
 PROVIDERS = ("iron", "stock")
@@ -81,12 +81,11 @@ class Session:
         if provider not in PROVIDERS:
             raise ValueError(f"Session: provider is {provider!r}, expected 'iron' or 'stock'")
         options = {"device": device, **(provider_options or {})}
-        files = model_files(Path(path))
-        loaded = {file: load_model(file) for file in files.values()}
-        check_together(loaded)
+        found = load_models(Path(path))
+        check_together(dict(found.values()))
         self._models = {
-            role: Model(file, open_session(file, provider, options, session_options, loaded[file]))
-            for role, file in files.items()
+            role: Model(file, open_session(file, provider, options, session_options, loaded))
+            for role, (file, loaded) in found.items()
         }
         self._position = 0
         self._lock = threading.RLock()

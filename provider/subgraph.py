@@ -114,7 +114,7 @@ def lower_subgraph(
         try:
             lower(node, lowering)
         except Refused as refusal:
-            raise CompileError(f"{node}: {refusal}") from None
+            raise CompileError(f"{node}: {refusal}") from refusal
         except Exception as error:
             raise CompileError(f"{node}: {type(error).__name__}: {error}") from error
     fuse(lowering)

@@ -7,6 +7,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from onnx_iron.dtypes import Shape
+
 CONSTANT, DIM, ADD, SUB, MUL, FLOOR_DIV, MOD = range(7)
 EQUAL, LESS, LESS_EQUAL = range(3)
 
@@ -59,6 +61,10 @@ class Numbers:
         self.answers[relation, a, b] = holds
         return holds
 
+    def are_equal(self, a: int, b: int) -> bool:
+        """Whether two rows are equal wherever the plan is right, as far as it is known by now."""
+        return a == b or self.answers.get((EQUAL, a, b), self.answers.get((EQUAL, b, a), False))
+
     def _row(self, operation: int, a: int, b: int, value: int) -> int:
         key = operation, a, b
         row = self._known.setdefault(key, len(self.rows))
@@ -79,11 +85,17 @@ class Symbol:
         self._numbers = numbers
         self.row = row
 
-    def _value(self) -> int:
+    def value(self) -> int:
+        """What it is in the call that the plan is made with."""
         return self._numbers.values[self.row]
 
+    def origin(self) -> tuple[int, int] | None:
+        """The input and the axis that it is a dimension of; None where it is computed."""
+        operation, number, axis = self._numbers.rows[self.row]
+        return (number, axis) if operation == DIM else None
+
     def _make(self, operation: int, a: Any, b: Any) -> Any:
-        x, y = (item._value() if isinstance(item, Symbol) else item for item in (a, b))
+        x, y = (item.value() if isinstance(item, Symbol) else item for item in (a, b))
         if not (_is_integer(x) and _is_integer(y)):
             return NotImplemented
         value = _COMPUTE[operation](int(x), int(y))
@@ -147,7 +159,7 @@ class Symbol:
         return bool(self != 0)
 
     def __index__(self) -> int:
-        value = self._value()
+        value = self.value()
         self._ask(EQUAL, self, value)
         return value
 
@@ -157,7 +169,20 @@ class Symbol:
         return hash(self.__index__())
 
     def __repr__(self) -> str:
-        return str(self._value())
+        return str(self.value())
+
+
+def surely_equal(shape: Shape, other: Shape) -> bool:
+    """Whether two shapes are equal in every call that the plan is for, without a question that
+    would narrow these down."""
+    return len(shape) == len(other) and all(map(_surely, shape, other))
+
+
+def _surely(a: int, b: int) -> bool:
+    for one, other in ((a, b), (b, a)):
+        if isinstance(one, Symbol):
+            return one._numbers.are_equal(one._numbers.row(one), one._numbers.row(other))
+    return a == b
 
 
 def _is_integer(value: object) -> bool:

@@ -334,7 +334,10 @@ def standard_cases(dtype: np.dtype) -> list[Case]:
         Case("Fold", [np.abs(x(301, 203))], out(301), {"kind": "log_sum"}, "-log_sum"),
         Case("LogSoftmax", [x(301, 203)], out(301, 203)),
         Case("CumSum", [x(301, 203)], out(301, 203), {"exclusive": 1, "reverse": 1}, "-back"),
-        *(Case(op, [3 * x(301, 203)], out(301, 203)) for op in ("Floor", "Ceil", "Round", "Sign")),
+        *(
+            Case(op, [3 * x(301, 203)], out(301, 203))
+            for op in ("Floor", "Ceil", "Round", "Sign", "Sin", "Cos")
+        ),
         Case("IsNaN", [np.where(x(301, 203) > 1, np.nan, x(301, 203))], [((301, 203), BOOL)]),
         Case("Expand", [x(301, 1, 7)], out(3, 301, 41, 7)),
         Case(

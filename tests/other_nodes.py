@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 from onnx import TensorProto, helper
-from provider_models import BF16, DTYPES, constant, spec
+from provider_models import BF16, DTYPES, constant, iron, spec, stock
+
+import onnx_iron
 
 MICROSOFT = "com.microsoft"
 Array = Any
@@ -81,3 +83,15 @@ def run_bfloat16(session: ort.InferenceSession, given: dict[str, Array]) -> list
         ).reshape(made.shape())
         for made in session.run_with_ort_values(None, values)
     ]
+
+
+def assert_bfloat16_is_its_float32_rounded(case: Other) -> None:
+    """Our provider's results are onnxruntime's float32 ones of the same numbers, rounded."""
+    given = case.given(BF16)
+    session = iron(case.model(BF16))
+    assert onnx_iron.placement(session).complete
+    wide = {n: a.astype(np.float32) if a.dtype == BF16 else a for n, a in given.items()}
+    expected = stock(case.model(np.float32)).run(None, wide)
+    for ours, theirs in zip(run_bfloat16(session, given), expected, strict=True):
+        # What is between two steps, a turned head say, is rounded, and the result once more.
+        np.testing.assert_allclose(ours.astype(np.float32), theirs, rtol=2**-6, atol=2**-6)

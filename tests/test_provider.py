@@ -179,7 +179,7 @@ def test_an_unsupported_node_between_two_groups_stays_outside() -> None:
     # x -> a -> cos -> b, and a -> b directly: a and b can't be one node.
     serialized = add_model(
         node("Add", "x x", "a"),
-        node("Cos", "a", "c"),
+        node("Cosh", "a", "c"),
         node("Mul", "a x", "b"),
         node("Add", "b c", "z"),
     )
@@ -187,7 +187,7 @@ def test_an_unsupported_node_between_two_groups_stays_outside() -> None:
     assert groups(session) == [["a", "b"], ["z"]]
     x = rand(2, 8)
     np.testing.assert_allclose(
-        session.run(None, {"x": x})[0], np.cos(x + x) + (x + x) * x, rtol=1e-5, atol=1e-6
+        session.run(None, {"x": x})[0], np.cosh(x + x) + (x + x) * x, rtol=1e-5, atol=1e-6
     )
 
 
@@ -196,8 +196,8 @@ def test_two_groups_that_feed_each_other_are_split() -> None:
     serialized = add_model(
         node("Add", "x x", "a1"),
         node("Mul", "x x", "b1"),
-        node("Cos", "a1", "ca"),
-        node("Sin", "b1", "cb"),
+        node("Cosh", "a1", "ca"),
+        node("Sinh", "b1", "cb"),
         node("Add", "ca b1", "b2"),
         node("Mul", "cb a1", "a2"),
         node("Add", "a2 b2", "z"),
@@ -233,7 +233,7 @@ def test_random_groups_never_form_a_cycle(seed: int) -> None:
 
 def test_a_declined_node_is_inlined_and_its_reason_kept() -> None:
     body = helper.make_function(
-        DOMAIN, "Twice", ["x"], ["y"], [node("Cos", "x", "y")], [helper.make_opsetid("", 21)]
+        DOMAIN, "Twice", ["x"], ["y"], [node("Cosh", "x", "y")], [helper.make_opsetid("", 21)]
     )
     twice = node("Twice", "a", "t")
     twice.domain = DOMAIN
@@ -241,7 +241,7 @@ def test_a_declined_node_is_inlined_and_its_reason_kept() -> None:
     session = iron(serialized)
     x = rand(2, 8)
     np.testing.assert_allclose(
-        session.run(None, {"x": x})[0], np.cos(x + x) + (x + x), rtol=1e-5, atol=1e-6
+        session.run(None, {"x": x})[0], np.cosh(x + x) + (x + x), rtol=1e-5, atol=1e-6
     )
     report = onnx_iron.placement(session)
     assert not report.complete
@@ -263,17 +263,17 @@ def test_a_node_that_the_operator_refuses_is_left_with_its_reason() -> None:
 
 
 def test_placement_without_onnxruntimes_record() -> None:
-    serialized = add_model(node("Add", "x x", "a"), node("Cos", "a", "z"), name="unrecorded")
+    serialized = add_model(node("Add", "x x", "a"), node("Cosh", "a", "z"), name="unrecorded")
     report = onnx_iron.placement(iron(serialized, record=False))
     assert [(row.op_type, row.provider) for row in report.rows] == [
         ("Add", EP),
-        ("Cos", "another provider"),
+        ("Cosh", "another provider"),
     ]
     assert report.to_dict()["counts"] == {
         f"{EP} cpu": 1,
         "another provider not known": 1,
     }
-    assert "1 Cos left: there is no kernel for it" in str(report)
+    assert "1 Cosh left: there is no kernel for it" in str(report)
     with pytest.raises(LookupError, match="record_ep_graph_assignment_info"):
         onnx_iron.placement(stock(serialized))
 
@@ -492,9 +492,9 @@ def test_the_log_says_why_a_node_is_left_and_what_is_compiled(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("DEBUG", "onnx_iron")
-    iron(add_model(node("Sin", "x", "y"), node("Add", "x y", "z")), device="cpu")
+    iron(add_model(node("Sinh", "x", "y"), node("Add", "x y", "z")), device="cpu")
     said = [record.getMessage() for record in caplog.records]
-    assert any("Sin" in text and "is left: there is no kernel for it" in text for text in said)
+    assert any("Sinh" in text and "is left: there is no kernel for it" in text for text in said)
     assert any("1 of 2 nodes are taken, in 1 groups" in text for text in said)
     assert any(text.startswith("1 nodes compiled for the cpu: 1 calls of kernels") for text in said)
 
@@ -505,7 +505,7 @@ import onnxruntime as ort
 from provider_models import add_model, node, open_by_device
 options = ort.SessionOptions()
 options.log_severity_level = 0
-model = add_model(node("Sin", "x", "y"), node("Add", "x y", "z"))
+model = add_model(node("Sinh", "x", "y"), node("Add", "x y", "z"))
 open_by_device(model, options, {"device": "cpu"})
 """
     done = subprocess.run(

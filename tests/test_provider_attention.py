@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from other_nodes import Array, Other, run_bfloat16, tables
-from provider_models import BF16, iron, rand, stock
+from other_nodes import Array, Other, assert_bfloat16_is_its_float32_rounded, tables
+from provider_models import iron, rand, stock
 
 import onnx_iron
 
@@ -206,11 +206,4 @@ def test_attention_gives_what_onnxruntime_gives(case: Other) -> None:
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.opset < 25], ids=str)
 def test_in_bfloat16_attention_is_its_float32_rounded(case: Other) -> None:
-    given = case.given(BF16)
-    session = iron(case.model(BF16))
-    assert onnx_iron.placement(session).complete
-    wide = {n: a.astype(np.float32) if a.dtype == BF16 else a for n, a in given.items()}
-    expected = stock(case.model(np.float32)).run(None, wide)
-    for ours, theirs in zip(run_bfloat16(session, given), expected, strict=True):
-        # Turned heads are rounded before they meet, and the result once more.
-        np.testing.assert_allclose(ours.astype(np.float32), theirs, rtol=2**-6, atol=2**-6)
+    assert_bfloat16_is_its_float32_rounded(case)

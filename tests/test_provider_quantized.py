@@ -195,7 +195,13 @@ def test_a_bias_is_added_and_the_accuracy_is_no_less_than_asked() -> None:
 
 @pytest.mark.parametrize(
     ("bits", "level", "rows", "taken"),
-    [(4, 0, 1024, False), (8, 4, 1024, False), (8, 0, 1024, True), (4, 4, 64, True)],
+    [
+        (4, 0, 1024, False),
+        (8, 4, 1024, False),
+        (8, 0, 1024, True),
+        (4, 0, 64, True),
+        (4, 4, 64, False),
+    ],
 )
 def test_what_onnxruntime_does_faster_is_left_to_it(
     bits: int, level: int, rows: int, taken: bool

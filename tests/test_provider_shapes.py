@@ -21,7 +21,7 @@ from provider_models import groups, iron, model, node, spec
 from torch.nn import functional as TF
 
 from onnx_iron.dtypes import Array
-from onnx_iron.provider import subgraph
+from onnx_iron.provider import foresight, subgraph
 from onnx_iron.provider.symbols import EQUAL, Numbers
 
 
@@ -103,7 +103,8 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         seen.append(given)
         return inner(graph, given, general)
 
-    monkeypatch.setattr(subgraph, "lower_subgraph", counted)
+    for module in (subgraph, foresight):  # at a call, and before there is one
+        monkeypatch.setattr(module, "lower_subgraph", counted)
     return seen
 
 
@@ -149,6 +150,74 @@ def test_a_split_into_parts_of_an_open_length_is_planned_once(planned: list[Any]
         for given, wanted in zip(ours.run(None, {"x": x}), stock.run(None, {"x": x}), strict=True):
             np.testing.assert_array_equal(given, wanted, err_msg=str(t))
     assert len(planned) == 1
+
+
+def test_a_plan_for_many_rows_is_one_for_a_single_row_and_for_none_before(
+    planned: list[Any],
+) -> None:
+    """Queries over a cache that grows: batch, rows and earlier rows of 1, and none earlier."""
+    serialized = model(
+        [
+            node("Concat", "past new", "keys", axis=2),
+            node("Transpose", "keys", "turned", perm=[0, 1, 3, 2]),
+            node("MatMul", "q turned", "scores"),
+            node("Add", "scores bias", "biased"),
+            node("Transpose", "biased", "y", perm=[0, 2, 1, 3]),
+        ],
+        [
+            spec("past", ("b", 2, "p", 8)),
+            spec("new", ("b", 2, "t", 8)),
+            spec("q", ("b", 2, "t", 8)),
+            spec("bias", ("b", 1, "t", "s")),
+        ],
+        [spec("y", ("b", "t", 2, "s"))],
+    )
+    stock = ort.InferenceSession(serialized, providers=["CPUExecutionProvider"])
+    ours = iron(serialized)
+    for b, p, t in ((3, 4, 5), (1, 4, 5), (1, 1, 1), (2, 0, 3), (1, 0, 1), (4, 9, 1), (2, 1, 2)):
+        given = {
+            name: np.random.default_rng(b).standard_normal(shape, np.float32)
+            for name, shape in (
+                ("past", (b, 2, p, 8)),
+                ("new", (b, 2, t, 8)),
+                ("q", (b, 2, t, 8)),
+                ("bias", (b, 1, t, p + t)),
+            )
+        }
+        (result,), (wanted,) = ours.run(None, given), stock.run(None, given)
+        np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-5, err_msg=str((b, p, t)))
+    # At the opening: all rows turn out to be earlier and new ones at the first attempt.
+    assert len(planned) == 2
+
+
+def test_a_session_is_planned_before_its_first_call(planned: list[Any]) -> None:
+    torch.manual_seed(0)
+    session = iron(exported(Transformer()))
+    opened = len(planned)
+    assert opened == 1
+    for b, t in shapes(5, 10):
+        session.run(None, {"x": np.ones((b, t, 32), np.float32)})
+    # Of the positions all 64 are taken only where there are so many rows.
+    assert len(planned) <= opened + 1
+
+
+def test_a_session_whose_sizes_cannot_be_invented_is_planned_at_a_call(planned: list[Any]) -> None:
+    """Any invented length of the first input has to be a sum of products of the others'."""
+    serialized = model(
+        [
+            node("Concat", "a b", "ab", axis=0),
+            node("Concat", "ab ab", "all", axis=0),
+            node("Add", "x all", "y"),
+        ],
+        [spec("a", ("n", 3)), spec("b", ("m", 3)), spec("x", (None, None))],
+        [spec("y", (None, None))],
+    )
+    session = iron(serialized)
+    a, b, x = (np.full((rows, 3), rows, np.float32) for rows in (2, 3, 10))
+    (given,) = session.run(None, {"a": a, "b": b, "x": x})
+    np.testing.assert_array_equal(given, x + np.concatenate([a, b, a, b]))
+    (given,) = session.run(None, {"a": a, "b": b, "x": x[:1]})
+    np.testing.assert_array_equal(given, x[:1] + np.concatenate([a, b, a, b]))
 
 
 @pytest.mark.parametrize("dims", [("p", "q"), (3, 4)])

@@ -141,12 +141,60 @@ def test_torch_s_own_encoder_is_whole() -> None:
     assert_whole_and_right(model, serialized, [(rand(2, 9, 48),)])
 
 
-@pytest.mark.parametrize("axes", [1, 2])
-def test_a_net_of_convolutions_and_group_normalisation_is_whole(axes: int) -> None:
-    model, more = Convolutions(axes), (33,) * axes
-    serialized = exported(model, [torch.rand(2, 4, *more)], {"x0": {0: "batch", 2: "length"}})
-    calls = [(rand(b, 4, t, *more[1:]),) for b, t in ((2, 33), (1, 8), (3, 50), (2, 33))]
+def test_a_net_of_small_convolutions_and_group_normalisation_is_whole() -> None:
+    model = Convolutions(1)
+    serialized = exported(model, [torch.rand(2, 4, 33)], {"x0": {0: "batch", 2: "length"}})
+    calls = [(rand(b, 4, t),) for b, t in ((2, 33), (1, 8), (3, 50), (2, 33))]
     assert_whole_and_right(model, serialized, calls)
+
+
+def test_a_net_of_large_convolutions_is_left_whole_to_faster_kernels() -> None:
+    """With what is between them, which onnxruntime fuses with them."""
+    model = Convolutions(2)
+    serialized = exported(model, [torch.rand(2, 4, 33, 33)], {"x0": {0: "batch", 2: "length"}})
+    session = iron(serialized)
+    for row in onnx_iron.placement(session).rows:
+        assert row.provider == "CPUExecutionProvider", row
+    x = rand(3, 4, 50, 33)
+    with torch.inference_mode():
+        expected = model(torch.tensor(x)).numpy()
+    # Sums of a hundred products in another order, through some ten layers.
+    np.testing.assert_allclose(session.run(None, {"x0": x})[0], expected, rtol=1e-4, atol=1e-5)
+
+
+class Patches(nn.Module):
+    """As images are taken into a transformer: a convolution, and layers with weights after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 48, 8, 8)
+        self.layers = Encoder()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = self.patches(x).flatten(2).transpose(1, 2)
+        y: torch.Tensor = self.layers(rows, torch.zeros(rows.shape[:2], dtype=torch.bool))
+        return y
+
+
+def test_behind_a_convolution_that_is_left_a_transformer_is_one_group() -> None:
+    model = Patches()
+    serialized = exported(model, [torch.rand(2, 3, 32, 32)], {"x0": {0: "batch"}})
+    session = iron(serialized)
+    rows = onnx_iron.placement(session).rows
+    (left,) = (row for row in rows if "onnxruntime's own kernel is faster" in row.reason)
+    assert left.op_type == "Conv"
+    (group,) = (
+        group
+        for group in session.get_provider_graph_assignment_info()
+        if group.ep_name == "IronExecutionProvider"
+    )
+    assert sum(node.op_type == "MatMul" for node in group.get_nodes()) == 36
+    for batch in (2, 1, 5):
+        x = rand(batch, 3, 32, 32)
+        with torch.inference_mode():
+            expected = model(torch.tensor(x)).numpy()
+        # Sums of a hundred products in another order, through six layers.
+        np.testing.assert_allclose(session.run(None, {"x0": x})[0], expected, rtol=1e-4, atol=1e-4)
 
 
 class Sentences(nn.Module):

@@ -186,6 +186,7 @@ FORMS = [
     Form("Clip", (counts(3, 4),), (np.array(-2, I64), np.array(3, I64)), {}, 13),
     Form("Sum", (X, X[0], X[:, :1]), (), {}, 13),
     *(Form(op, (4 * X,), (), {}, 13) for op in ("Floor", "Ceil", "Round", "Sign")),
+    *(Form(op, (scale * X,), (), {}, 22) for op in ("Sin", "Cos") for scale in (1, 1000)),
     Form("IsNaN", (np.where(X > 1, np.float32("nan"), X),), (), {}, 13),
     Form("Slice", (X,), (ints(-1, 4), ints(-9, 0), ints(0, 2), ints(-1, -2)), {}, 13),
     Form("Slice", (X,), (ints(3, 0), ints(1, 99), ints(1, 2), ints(-1, 3)), {}, 13),

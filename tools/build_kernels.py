@@ -48,14 +48,14 @@ def run(arguments: argparse.Namespace) -> None:
     from onnx_iron.kernels.designs import Target
     from onnx_iron.provider.devices.npu.build import build_plans, plans_of
     from onnx_iron.provider.devices.npu.toolchain import design_compiler
-    from onnx_iron.provider.opening import model_files
+    from onnx_iron.provider.opening import load_models
     from onnx_iron.tools.progress import note, stage, summary
 
     target, began = Target(arguments.target), time.monotonic()
     compiler = design_compiler()
     with stage("Planning") as report:
         plans = []
-        for role, path in model_files(arguments.model).items():
+        for role, (path, _) in load_models(arguments.model).items():
             report(0, 0, role)
             plans += plans_of(path, target, compiler)
     if not plans:

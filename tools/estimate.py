@@ -178,16 +178,16 @@ def models_of(arguments: argparse.Namespace) -> Iterator[list[Path]]:
         FileNotFoundError: there are none.
         ValueError: a configuration of no model that can be built.
     """
-    from onnx_iron.provider.opening import model_files
+    from onnx_iron.provider.opening import load_models
     from onnx_iron.tools.config_model import config_of, export_config
 
     config = config_of(arguments.model)
     if config is None:
-        yield list(model_files(arguments.model).values())
+        yield [file for file, _ in load_models(arguments.model).values()]
         return
     with tempfile.TemporaryDirectory(prefix="onnx-iron-") as folder:
         export_config(config, Path(folder), arguments)
-        yield list(model_files(Path(folder)).values())
+        yield [file for file, _ in load_models(Path(folder)).values()]
 
 
 def estimate(

@@ -68,6 +68,18 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         help="of the states at the model's inputs and outputs; float32 for InferenceSession.run, "
         "which takes no bfloat16 arrays (default: that of --dtype)",
     )
+    parser.add_argument(
+        "--genai",
+        action="store_true",
+        help="also write model.onnx, on the same weights, and genai_config.json, which "
+        "onnxruntime-genai drives",
+    )
+    parser.add_argument(
+        "--genai-provider",
+        choices=("iron", "stock"),
+        default="iron",
+        help="what genai_config.json names: our provider, or none (default: %(default)s)",
+    )
     parser.set_defaults(run=run)
 
 
@@ -101,6 +113,7 @@ def run(arguments: argparse.Namespace) -> None:
             batch=arguments.batch,
             dialect=arguments.dialect,
             state_dtype=arguments.state_dtype,
+            genai=arguments.genai_provider if arguments.genai else None,
             progress=report,
         )
     for path in written.files:

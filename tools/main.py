@@ -21,6 +21,7 @@ from onnx_iron.tools import (
     fuzz,
     generate,
     inspect_model,
+    profile_model,
 )
 
 # The extra that installs a package.
@@ -32,7 +33,7 @@ _EXTRAS = {
 _INTERRUPTED = 130
 # In the order in which they are listed.
 COMMANDS = (
-    *(demo, export, generate, chat, inspect_model),
+    *(demo, export, generate, chat, inspect_model, profile_model),
     *(build_kernels, conformance, fuzz, doctor, estimate),
 )
 

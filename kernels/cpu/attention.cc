@@ -1,4 +1,6 @@
 // Attention over cached keys and values.
+#include <atomic>
+
 #include "kernels/cpu/attention_rows.h"
 #include "kernels/cpu/parallel.h"
 
@@ -19,7 +21,7 @@ class Attention : public Kernel, AttentionRows {
 
   size_t scratch_bytes() const override {
     const int64_t all_rows = units() * rows_;
-    if (!few_) return sizeof(float) * slots() * slot_elements();
+    if (!few_) return batch_ == 0 ? 0 : sizeof(float) * kSlots * slot_elements();
     const int64_t partials = by_chunks_ ? chunks() * all_rows : units() * kAttentionRows;
     return sizeof(float) * (all_rows * (padded(width_) + record()) + partials * record());
   }
@@ -34,27 +36,32 @@ class Attention : public Kernel, AttentionRows {
     }
   }
 
+  Work work(const Buffers& buffers, const Work& declared) const override {
+    return work_seen(buffers, declared);
+  }
+
  private:
   // At most this many rows of a group are "few".
   static constexpr int64_t kFewRows = 16;
   // Rows of a block: more share a packed chunk, fewer make more tasks.
-  static constexpr int64_t kLeastRows = 64, kMostRows = 192;
+  static constexpr int64_t kLeastRows = 64, kMostRows = 512;
   // Blocks that are worked on at once, at the most; each has scratch of its own.
   static constexpr int64_t kSlots = 16;
+  // Blocks for each thread, which differ in what they take.
+  static constexpr int64_t kBlocksPerThread = 8;
   static constexpr int64_t kMostRecords = int64_t{1} << 22;
 
-  int64_t blocks() const {
-    const int64_t wanted = std::min(kSlots / std::max<int64_t>(units(), 1), rows_ / kLeastRows);
-    return std::max({int64_t{1}, wanted, (rows_ + kMostRows - 1) / kMostRows});
-  }
-  int64_t block_rows() const {
-    const int64_t even = (rows_ + blocks() - 1) / blocks();
+  // Rows of a block, in whole tiles. One thread packs no chunk twice for the sake of others.
+  int64_t block_rows(int64_t threads) const {
+    const int64_t enough = threads == 1 ? 1 : threads * kBlocksPerThread / units();
+    const int64_t blocks = std::max(
+        {int64_t{1}, std::min(enough, rows_ / kLeastRows), (rows_ + kMostRows - 1) / kMostRows});
+    const int64_t even = (rows_ + blocks - 1) / blocks;
     return (even + kAttentionTile - 1) / kAttentionTile * kAttentionTile;
   }
-  int64_t slots() const { return std::min(kSlots, units() * blocks()); }
   int64_t slot_elements() const {
     return attention_packed_keys(width_) + attention_packed_values(value_width_) +
-           block_rows() * (padded(width_) + record()) + kAttentionTile * record();
+           block_rows(1) * (padded(width_) + record()) + kAttentionTile * record();
   }
 
   // Up to kAttentionRows rows over a chunk as it is in memory.
@@ -118,10 +125,8 @@ class Attention : public Kernel, AttentionRows {
           compute(buffers, unit, chunk, row, rows, queries + index * rows_ * padded(width_),
                   further);
         }
-        for (int64_t r = 0; r < rows; ++r) {
-          loops().floats.attention_fold(results + (index * rows_ + row + r) * record(),
-                                        further + r * record(), value_width_);
-        }
+        loops().floats.attention_fold(results + (index * rows_ + row) * record(), further, rows,
+                                      value_width_);
       }
     }
     for (int64_t row = 0; row < rows_; ++row) {
@@ -130,16 +135,17 @@ class Attention : public Kernel, AttentionRows {
   }
 
   void run_blocks(const Buffers& buffers, Threads& threads) const {
-    const int64_t tasks = units() * blocks();
-    threads.parallel(static_cast<size_t>(slots()), [&](size_t index) {
-      const int64_t slot = static_cast<int64_t>(index);
+    const int64_t count = std::max<int64_t>(1, static_cast<int64_t>(threads.count()));
+    const int64_t height = block_rows(count), blocks = (rows_ + height - 1) / height;
+    const int64_t tasks = units() * blocks;
+    std::atomic<int64_t> next{0};
+    threads.parallel(static_cast<size_t>(std::min({count, kSlots, tasks})), [&](size_t slot) {
       float* scratch = static_cast<float*>(buffers.scratch) + slot * slot_elements();
-      // Later rows may see more keys: they come first.
-      for (int64_t i = slot; i < tasks; i += slots()) {
-        const int64_t block = blocks() - 1 - i / units();
-        const int64_t first = block * block_rows();
-        const int64_t last = std::min(rows_, first + block_rows());
-        if (first < last) run_block(buffers, unit_of(buffers, i % units()), first, last, scratch);
+      for (int64_t i = next++; i < tasks; i = next++) {
+        // Later rows may see more keys: they come first.
+        const int64_t first = (blocks - 1 - i / units()) * height;
+        const int64_t last = std::min(rows_, first + height);
+        run_block(buffers, unit_of(buffers, i % units()), first, last, scratch);
       }
     });
   }
@@ -149,38 +155,69 @@ class Attention : public Kernel, AttentionRows {
     const FloatLoops& floats = loops().floats;
     float* packed_values = packed_keys + attention_packed_keys(width_);
     float* query = packed_values + attention_packed_values(value_width_);
-    float* results = query + block_rows() * padded(width_);
-    float* further = results + block_rows() * record();
-    for (int64_t row = first; row < last; ++row) {
-      widen_query(buffers, unit, row, query + (row - first) * padded(width_));
-      begin(buffers, unit, row, results + (row - first) * record());
-    }
-    std::fill(query + (last - first) * padded(width_), results, 0.0f);
-    const auto [low, high] = chunks_between(low_of(unit, first), high_of(unit, last - 1));
+    float* further = query + block_rows(1) * padded(width_);
+    float* results = further + kAttentionTile * record();
+    const int64_t bound = high_of(unit, last - 1);
+    const auto [low, high] = chunks_between(low_of(unit, first), bound);
     for (int64_t chunk = low; chunk < high; ++chunk) {
       const AttentionChunk place = chunk_of(buffers, unit, chunk);
-      const int64_t keys = high_of(unit, last - 1) - chunk * kAttentionChunk;
-      loops_.attention_pack(place, std::min(keys, kAttentionChunk), packed_keys, packed_values);
-      for (int64_t row = first; row < last; row += kAttentionTile) {
+      const int64_t from = chunk * kAttentionChunk;
+      loops_.attention_pack(place, std::min(bound - from, kAttentionChunk), packed_keys,
+                            packed_values);
+      const int64_t tiles = (last - first + kAttentionTile - 1) / kAttentionTile;
+      for (int64_t tile = 0; tile < tiles; ++tile) {
+        const int64_t row = first + tile * kAttentionTile;
         const int64_t rows = std::min(kAttentionTile, last - row);
+        float* result = results + (row - first) * record();
+        float* queries = query + (row - first) * padded(width_);
+        // The next tile's queries and a share of the next chunk, while this tile is computed.
+        if (chunk == low) {
+          for (int64_t r = row + rows; r < std::min(last, row + 2 * kAttentionTile); ++r) {
+            ask_for_query(buffers, unit, r);
+          }
+          for (int64_t r = 0; r < rows; ++r) {
+            widen_query(buffers, unit, row + r, queries + r * padded(width_));
+          }
+          std::fill(queries + rows * padded(width_), queries + kAttentionTile * padded(width_),
+                    0.0f);
+        }
+        const int64_t next = from + kAttentionChunk, left = std::min(bound - next, kAttentionChunk);
+        for (int64_t j = left * tile / tiles; j < left * (tile + 1) / tiles; ++j) {
+          ask_for_entry(buffers, unit, next + j);
+        }
         AttentionRow seen[kAttentionTile];
-        bool any = false;
-        for (int64_t r = 0; r < rows; ++r) {
-          seen[r] = row_of(buffers, unit, row + r, chunk);
-          any |= seen[r].first < seen[r].last;
+        const bool any = see(buffers, unit, row, rows, chunk, seen);
+        // What a record takes in first is what it holds then.
+        const bool fresh = any && chunk == low && !has_[8];
+        for (int64_t r = 0; r < rows && chunk == low && !fresh; ++r) {
+          begin(buffers, unit, row + r, result + r * record());
         }
-        if (!any) continue;
-        floats.attention_tile(place, packed_keys, packed_values,
-                              query + (row - first) * padded(width_), seen, rows, further);
-        for (int64_t r = 0; r < rows; ++r) {
-          floats.attention_fold(results + (row - first + r) * record(), further + r * record(),
-                                value_width_);
+        if (any) {
+          floats.attention_tile(place, packed_keys, packed_values, queries, seen, rows,
+                                fresh ? result : further);
+          if (!fresh) floats.attention_fold(result, further, rows, value_width_);
         }
+        if (chunk + 1 < high) continue;
+        for (int64_t r = 0; r < rows; ++r) finish(buffers, unit, row + r, result + r * record());
       }
     }
+    if (low < high) return;
     for (int64_t row = first; row < last; ++row) {
-      finish(buffers, unit, row, results + (row - first) * record());
+      begin(buffers, unit, row, results);
+      finish(buffers, unit, row, results);
     }
+  }
+
+  // What rows of a tile see of a chunk, and whether that is anything.
+  bool see(const Buffers& buffers, const Unit& unit, int64_t row, int64_t rows, int64_t chunk,
+           AttentionRow* seen) const {
+    const bool alike = !causal_ && !mask_.given && !bias_.given;
+    bool any = false;
+    for (int64_t r = 0; r < rows; ++r) {
+      seen[r] = alike && r > 0 ? seen[0] : row_of(buffers, unit, row + r, chunk);
+      any |= seen[r].first < seen[r].last;
+    }
+    return any;
   }
 
   bool few_, by_chunks_;

@@ -75,7 +75,8 @@ class AttentionRows {
     result_ = strides_of(times_, heads_, value_width_, heads_first);
     key_ = strides_of(keys_, groups_, width_, cache_heads_first_);
     value_ = strides_of(keys_, groups_, value_width_, cache_heads_first_);
-    rows_ = times_ * heads_ / groups_;
+    group_heads_ = heads_ / groups_;
+    rows_ = times_ * group_heads_;
     const double otherwise = 1 / std::sqrt(static_cast<double>(width_));
     scale_ = node.attributes.real("scale", static_cast<float>(otherwise));
     for (size_t i = 3; i < 9; ++i) has_[i] = node.has_input(i);
@@ -98,7 +99,7 @@ class AttentionRows {
   int64_t units() const { return batch_ * groups_; }
   int64_t chunks() const { return (keys_ + kAttentionChunk - 1) / kAttentionChunk; }
   int64_t record() const { return attention_record(value_width_); }
-  int64_t heads_of_group() const { return heads_ / groups_; }
+  int64_t heads_of_group() const { return group_heads_; }
 
   int64_t bound_of(const Buffers& buffers, int64_t b) const {
     if (!has_[4]) return keys_;
@@ -221,6 +222,23 @@ class AttentionRows {
     std::fill(to + width_, to + padded(width_), 0.0f);
   }
 
+  // Rows of a (B, T, H, D) tensor are too far apart for the processor to see them coming.
+  void ask_for_query(const Buffers& buffers, const Unit& unit, int64_t row) const {
+    ask_for(buffers, 0, offset_of(query_, unit, row), width_);
+  }
+  void ask_for_entry(const Buffers& buffers, const Unit& unit, int64_t entry) const {
+    const auto at = [&](const Strides& strides) {
+      return unit.batch * strides.batch + unit.group * strides.head + entry * strides.row;
+    };
+    ask_for(buffers, 1, at(key_), width_);
+    ask_for(buffers, 2, at(value_), value_width_);
+  }
+  void ask_for(const Buffers& buffers, size_t input, int64_t offset, int64_t width) const {
+    constexpr int64_t kLine = 64;
+    const char* from = static_cast<const char*>(buffers.inputs[input]) + offset * size_;
+    for (int64_t at = 0; at < width * size_; at += kLine) __builtin_prefetch(from + at, 0, 2);
+  }
+
   // A sink is a score without a value.
   void begin(const Buffers& buffers, const Unit& unit, int64_t row, float* result) const {
     std::fill(result, result + record(), 0.0f);
@@ -229,12 +247,28 @@ class AttentionRows {
     largest[1] = has_[8] ? 1.0f : 0.0f;
   }
 
-  void finish(const Buffers& buffers, const Unit& unit, int64_t row, float* result) const {
+  void finish(const Buffers& buffers, const Unit& unit, int64_t row, const float* result) const {
     const float* largest = result + padded(value_width_);
-    if (*largest != kMinusInfinity || empty_is_nan_)
-      loops().floats.divide(result, largest[1], value_width_);
+    const float total = *largest != kMinusInfinity || empty_is_nan_ ? largest[1] : 1.0f;
     char* out = static_cast<char*>(buffers.outputs[0]);
-    loops_.narrow(result, out + offset_of(result_, unit, row) * size_, value_width_);
+    loops_.divide(result, total, out + offset_of(result_, unit, row) * size_, value_width_);
+  }
+
+  // What is seen of the keys by their place. Not less for a mask, whose scores are computed.
+  Work work_seen(const Buffers& buffers, const Work& declared) const {
+    Work seen = declared;
+    seen.flops = 0;
+    for (int64_t b = 0; b < batch_; ++b) {
+      const Unit unit = unit_of(buffers, b * groups_);
+      for (int64_t row = 0; row < rows_; row += heads_of_group()) {
+        const int64_t keys = std::max<int64_t>(0, high_of(unit, row) - low_of(unit, row));
+        seen.flops += 2 * heads_ * keys * (width_ + value_width_);
+      }
+      const int64_t span = rows_ == 0 ? 0 : high_of(unit, rows_ - 1) - low_of(unit, 0);
+      const int64_t unseen = keys_ - std::max<int64_t>(0, span);
+      seen.bytes -= unseen * groups_ * (width_ + value_width_) * size_;
+    }
+    return seen;
   }
 
   // The chunks that any row of any unit sees.
@@ -259,7 +293,8 @@ class AttentionRows {
   int64_t window_;  // 0: none
   bool causal_, cache_heads_first_;
   int64_t batch_, times_, heads_, width_, keys_, groups_, value_width_;
-  int64_t rows_;  // query rows of a group, over all its heads
+  int64_t group_heads_;  // that share keys and values
+  int64_t rows_;         // query rows of a group, over all its heads
   Strides query_, result_, key_, value_;
   bool has_[9] = {}, wide_[9] = {};
   bool each_placed_ = false, each_bounded_ = false;  // a number for each sequence

@@ -109,12 +109,21 @@ struct Buffers {
   void* scratch;
 };
 
+// What a call does: additions and multiplications, about, and bytes that it reads and writes.
+struct Work {
+  int64_t flops = 0;
+  int64_t bytes = 0;
+};
+
 class Kernel {
  public:
   virtual ~Kernel() = default;
   // Throws std::invalid_argument for a per-call value out of range, before it writes anything.
   virtual void run(const Buffers& buffers, Threads& threads) const = 0;
   virtual size_t scratch_bytes() const { return 0; }
+  // What a call does, given what its operator declares for these shapes: a kernel says where that
+  // depends on the call's values. For profiles, so it may look at the operands, and costs little.
+  virtual Work work(const Buffers& /*buffers*/, const Work& declared) const { return declared; }
   // Bytes of tables that it made, as far as they grow with the shapes.
   virtual size_t table_bytes() const { return 0; }
 };

@@ -29,7 +29,7 @@ inline constexpr int64_t group_floats(int64_t k) { return kGroupRows * padded(k)
 inline constexpr int64_t kAttentionChunk = 128;
 // Query rows that share one pass over a chunk as it is in memory, and over a packed one.
 inline constexpr int64_t kAttentionRows = 3;
-inline constexpr int64_t kAttentionTile = 12;
+inline constexpr int64_t kAttentionTile = 24;
 // Keys, and columns of values, that stand together in a packed chunk.
 inline constexpr int64_t kAttentionPack = 32;
 // Elements of a record of Attention: weighted sums of `width` values, the largest score, the total.
@@ -122,6 +122,7 @@ inline constexpr int64_t attention_packed_values(int64_t width) {
 struct TypedLoops {
   void (*widen)(const void* x, float* out, int64_t n);
   void (*narrow)(const float* x, void* out, int64_t n);
+  void (*divide)(const float* x, float by, void* out, int64_t n);
 
   // Over rows of `width`; weight may be null.
   void (*rms_norm)(const void* x, const void* weight, void* out, int64_t rows, int64_t width,
@@ -129,6 +130,7 @@ struct TypedLoops {
   void (*layer_norm)(const void* x, const void* weight, const void* bias, void* out, int64_t rows,
                      int64_t width, float epsilon);
   void (*softmax)(const void* x, void* out, int64_t rows, int64_t width);
+  void (*log_softmax)(const void* x, void* out, int64_t rows, int64_t width);
   void (*reduce)(const void* x, void* out, int64_t rows, int64_t width, bool mean);
 
   // One row of `width` elements by one row of angles, which are T or float32.
@@ -192,13 +194,12 @@ struct TypedLoops {
 
 struct FloatLoops {
   // As `attention`, of up to kAttentionTile rows over a packed chunk. That many rows can be read
-  // from query.
+  // from query, and written to records.
   void (*attention_tile)(const AttentionChunk& chunk, const float* packed_keys,
                          const float* packed_values, const float* query, const AttentionRow* rows,
                          int64_t count, float* records);
-  // A record of Attention takes in the one of a further chunk.
-  void (*attention_fold)(float* record, const float* further, int64_t width);
-  void (*divide)(float* x, float by, int64_t n);
+  // Each of `count` records of Attention takes in the one of a further chunk.
+  void (*attention_fold)(float* records, const float* further, int64_t count, int64_t width);
 };
 
 struct Loops {

@@ -1,4 +1,4 @@
-// Floor, Ceil, Round and Sign: functions of one operand that need no vectors of their
+// Floor, Ceil, Round, Sin, Cos and Sign: functions of one operand that need no vectors of their
 // own.
 #include <cmath>
 
@@ -14,6 +14,9 @@ float down(float x) { return std::floor(x); }
 float up(float x) { return std::ceil(x); }
 // Ties to the even one, as the processor rounds.
 float nearest(float x) { return std::nearbyint(x); }
+// In float64, which leaves an angle of thousands of turns its digits.
+float sine(float x) { return static_cast<float>(std::sin(static_cast<double>(x))); }
+float cosine(float x) { return static_cast<float>(std::cos(static_cast<double>(x))); }
 float sign(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }
 
 template <typename T, float (*function)(float)>
@@ -48,6 +51,8 @@ std::unique_ptr<Kernel> make_map(const Node& node) {
 const Registration kFloor("Floor", make_map<down>);
 const Registration kCeil("Ceil", make_map<up>);
 const Registration kRound("Round", make_map<nearest>);
+const Registration kSin("Sin", make_map<sine>);
+const Registration kCos("Cos", make_map<cosine>);
 const Registration kSign("Sign", make_map<sign>);
 
 }  // namespace

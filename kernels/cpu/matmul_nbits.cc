@@ -44,6 +44,10 @@ class CodedProduct : public Kernel {
     });
   }
 
+  Work work(const Buffers&, const Work& declared) const override {
+    return {2 * m_ * n_ * k_, declared.bytes};
+  }
+
  private:
   int64_t groups() const { return (m_ + kGroupRows - 1) / kGroupRows; }
 

@@ -97,6 +97,10 @@ class RowMajorProduct : public Kernel {
 
   size_t table_bytes() const override { return pairs_.capacity() * sizeof pairs_[0]; }
 
+  Work work(const Buffers&, const Work& declared) const override {
+    return {2 * static_cast<int64_t>(pairs_.size()) * m_ * n_ * k_, declared.bytes};
+  }
+
   void run(const Buffers& buffers, Threads& threads) const override {
     if (m_ == 1) return run_rows(buffers, threads);
     float* packed = static_cast<float*>(buffers.scratch);

@@ -27,6 +27,13 @@ class SliceScatter : public Kernel {
     });
   }
 
+  // The rest of a state that is updated in place stays where it is.
+  Work work(const Buffers& buffers, const Work&) const override {
+    const int64_t rows = scalar_at(input_or_null(buffers, bounded_, 3), length_);
+    const bool copied = buffers.inputs[0] != buffers.outputs[0];
+    return {0, 2 * outer_ * bytes_ * (rows + (copied ? dim_ : 0))};
+  }
+
  private:
   int64_t outer_, dim_, length_, bytes_;
   bool bounded_;

@@ -58,6 +58,12 @@ class TensorScatter : public Kernel {
     });
   }
 
+  // The rest of a cache that is updated in place stays where it is.
+  Work work(const Buffers& buffers, const Work&) const override {
+    const int64_t copied = buffers.inputs[0] != buffers.outputs[0] ? before_ + entries_ : 0;
+    return {0, batch_ * parts_ * bytes_ * (2 * rows_ + copied)};
+  }
+
  private:
   static void copy(const char* from, char* to, int64_t bytes) {
     if (bytes > 0) std::memcpy(to, from, bytes);

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import onnx
 
 from onnx_iron.dtypes import FLOATS, as_dtype
 from onnx_iron.export import weights as external
@@ -20,6 +21,9 @@ from onnx_iron.export.shared import shared_weights
 from onnx_iron.export.weights import Progress
 from onnx_iron.graph.graph import Graph
 from onnx_iron.graph.trace import Trace
+
+# A model and the trace that it is of, to the model that is written.
+Finish: TypeAlias = Callable[[onnx.ModelProto, Trace], onnx.ModelProto]
 
 # onnx's checker and shape inference know the domain from here on.
 register_schemas()
@@ -47,6 +51,7 @@ def export(
     state_dtype: Any = np.float32,
     metadata: Mapping[str, str] | None = None,
     files: Mapping[str, bytes | None] | None = None,
+    finish: Mapping[str, Finish] | None = None,
     progress: Progress | None = None,
 ) -> ExportReport:
     """Write a trace as ``path`` (an .onnx file), or several as ``path/<name>.onnx``.
@@ -66,7 +71,8 @@ def export(
         state_dtype: the same for states.
         metadata: further entries for the model's metadata.
         files: what goes with the model (a tokenizer), by name, to be replaced with it; None for a
-            file of an earlier export that must not stay.
+            file of an earlier export that must not stay, a model's too.
+        finish: what a version's model becomes before it is written, by the version's name.
         progress: called with bytes done, bytes in all and the name of what is written.
 
     Raises:
@@ -106,24 +112,27 @@ def export(
         name: build_model(trace, Path(name).stem, placed, options, _texts(metadata))
         for name, trace in models.items()
     }
+    for version, finished in (finish or {}).items():
+        name = _file_name(version)
+        built[name] = finished(built[name], models[name])
     for model in built.values():
         model.SerializeToString()
+    others = dict(files or {})
+    gone = [name for name, content in others.items() if content is None]
     with staged(folder) as stage:
         written = external.write(stage / data, shared, placed, progress) if placed else None
         if written is not None:
             identify(built.values(), written)
-            check_others(folder, data, set(models), written)
+            check_others(folder, data, {*models, *gone}, written)
         identify_export(built, written)
         for name, model in built.items():
             (stage / name).write_bytes(model.SerializeToString(deterministic=True))
-        others = dict(files or {})
         for name, content in others.items():
             if content is not None:
                 (stage / name).write_bytes(content)
         new = [*models, *(name for name, content in others.items() if content is not None)]
         new += [data] if placed else []
         total = sum((stage / name).stat().st_size for name in new)
-        gone = [name for name, content in others.items() if content is None]
         gone += [data] if not placed and orphaned(folder, data, set(models)) else []
         put_in_place(stage, folder, new, gone)
     return ExportReport([folder / name for name in new], total)

@@ -26,6 +26,8 @@ from onnx_iron.graph.trace import Step, Trace
 from onnx_iron.graph.value import MOST_QUOTIENTS, Extremum, FloorDiv, Symbol, Value
 from onnx_iron.operators.base import Kind
 
+# Who calls a model, where it is not a session of ours.
+DRIVER = "onnx_iron.driver"
 VALUES, BOUNDS, LIMITS = "onnx_iron.values", "onnx_iron.bounds", "onnx_iron.limits"
 _LEAST = -(2**31)
 

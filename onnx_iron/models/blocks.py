@@ -27,6 +27,17 @@ class Call:
     position: Value
     angles: Mapping[str, Handle]
 
+    def kept(self, new: Handle, cache: State) -> Any:
+        """What an attention layer sees of keys or values: a cache, with these of the rows in it."""
+        here = (..., slice(self.position, self.position + self.count), slice(None), slice(None))
+        cache[here] = new
+        return cache
+
+    @property
+    def place(self) -> Mapping[str, Any]:
+        """Where the rows stand in what is kept, as attention takes it."""
+        return {"position": self.position}
+
 
 class Linear:
     """A projection, as ``torch.nn.Linear``."""
@@ -188,20 +199,21 @@ class Attention:
 
     def __call__(self, x: Handle, call: Call) -> Handle:
         heads, rows = self._heads, x.shape[:-1]
-        here = (..., slice(call.position, call.position + call.count), slice(None), slice(None))
-        self.keys[here] = self._turned(self.k_proj(x), heads.num_kv_heads, self.k_norm, call)
-        self.values[here] = self.v_proj(x).reshape(*rows, heads.num_kv_heads, heads.head_dim)
+        key = self._turned(self.k_proj(x), heads.num_kv_heads, self.k_norm, call)
+        keys = call.kept(key, self.keys)
+        value = self.v_proj(x).reshape(*rows, heads.num_kv_heads, heads.head_dim)
+        values = call.kept(value, self.values)
         y = F.scaled_dot_product_attention(
             self._turned(self.q_proj(x), heads.num_heads, self.q_norm, call),
-            self.keys,
-            self.values,
-            position=call.position,
+            keys,
+            values,
             is_causal=True,
             scale=heads.scale,
             enable_gqa=True,
             softcap=heads.softcap,
             window=heads.window,
             layout="rows_first",
+            **call.place,
         )
         return self.o_proj(y.reshape(*rows, heads.num_heads * heads.head_dim))
 

@@ -135,13 +135,17 @@ class Decoder(Graph):
         for kind, table in self.rope.items():
             here = table[position : position + count]
             angles[kind] = (here[:rows] if count > 1 else here).copy()
-        h = self.embedded(input_ids)
-        call = Call(count, position, angles)
-        for layer in self.layers:
-            h = layer(h, call)
+        h = self.through(input_ids, Call(count, position, angles))
         if count > 1 and self._shape.logits == "last":
             h = h[..., rows - 1, :].copy().reshape(*batch, 1, h.shape[-1])
         return {"logits": self.logits(self.normed(h))}
+
+    def through(self, input_ids: Handle, call: Call) -> Handle:
+        """The rows that the last layer gives."""
+        h = self.embedded(input_ids)
+        for layer in self.layers:
+            h = layer(h, call)
+        return h
 
     def embedded(self, input_ids: Handle) -> Handle:
         """The rows that the first layer gets."""

@@ -10,6 +10,8 @@ from onnx_iron.export import ExportReport, Progress, export
 from onnx_iron.models.checkpoint import Checkpoint
 from onnx_iron.models.decoder import Shape
 from onnx_iron.models.family import ENDLESS
+from onnx_iron.models.genai.driven import NAME, for_genai, leftover
+from onnx_iron.models.genai.interface import with_interface
 from onnx_iron.models.kept_files import GGUF, HUGGINGFACE
 from onnx_iron.models.text import Text
 
@@ -25,6 +27,7 @@ def export_checkpoint(
     batch: int | None = None,
     dialect: str = "iron",
     state_dtype: Any = None,
+    genai: str | None = None,
     progress: Progress | None = None,
 ) -> ExportReport:
     """Write a model's graphs and their shared weights, its tokenizer, chat template and settings.
@@ -46,24 +49,35 @@ def export_checkpoint(
         dialect: see :func:`onnx_iron.export`.
         state_dtype: the states' at the boundary: float32 for ``InferenceSession.run``, which takes
             no bfloat16 arrays; None keeps ``dtype``.
+        genai: also write what onnxruntime-genai drives, ``model.onnx``, on the same weights, and
+            genai_config.json: "iron" names our provider there, "stock" none; None for neither file.
         progress: see :func:`onnx_iron.export`.
 
     Raises:
         ValueError: a chunk below 1 or longer than the context, a batch below 1, a checkpoint
-            whose tensors are not those that its configuration asks for, or a directory
-            that holds a checkpoint.
+            whose tensors are not those that its configuration asks for, a directory that holds a
+            checkpoint, or a model or an option that genai's interface has no place for.
         OSError: a file that can't be read or written.
     """
-    _check_apart(Path(directory))
+    directory = Path(directory)
+    _check_apart(directory)
     weights = checkpoint.weights(as_dtype(dtype))
     generates = checkpoint.family.generates
     shape = Shape(context, chunk if generates else context, logits, batch)
     graph = checkpoint.family.build(checkpoint.config, weights, shape)
     checkpoint.check_all_used(weights)
     rows = ENDLESS if checkpoint.family.endless else context
+    traces, finish = graph.traces(), {}
     others: dict[str, bytes | None] = dict.fromkeys((*HUGGINGFACE, GGUF))
+    others |= checkpoint.files()
+    if genai is not None:
+        driven = for_genai(checkpoint, graph, shape, dialect, genai)
+        traces, finish = {**traces, NAME: driven.trace}, {NAME: with_interface}
+        others |= driven.files
+    else:
+        others |= dict.fromkeys(name for name in leftover(directory) if name[:-5] not in traces)
     return export(
-        graph.traces(),
+        traces,
         directory,
         dialect=dialect,
         io_dtype=FLOAT32,
@@ -73,7 +87,8 @@ def export_checkpoint(
             **({} if batch is None else {"onnx_iron.batch": str(batch)}),
             "onnx_iron.model_type": checkpoint.family.model_type,
         },
-        files=others | dict(checkpoint.files()),
+        files=others,
+        finish=finish,
         progress=progress,
     )
 

@@ -43,7 +43,9 @@ def huggingface_text(folder: Path) -> Text:
     ends = _end_ids(folder / CONFIG) | _end_ids(folder / GENERATION)
     special = _special_tokens(config)
     tokenizer = HuggingFaceTokenizer(source, special.get("eos_token"), ends)
-    return Text(tokenizer, _template(folder, config, special), _settings(folder / GENERATION))
+    return Text(
+        tokenizer, _template(folder, config, special), generation_settings(folder / GENERATION)
+    )
 
 
 class HuggingFaceTokenizer:
@@ -168,7 +170,8 @@ def _template(
     return ChatTemplate(template, special, source)
 
 
-def _settings(path: Path) -> Settings:
+def generation_settings(path: Path) -> Settings:
+    """What a generation_config.json says of sampling, if it is there."""
     fields = Fields(read_object_if_there(path), str(path), "generation")
     if not fields.flag("do_sample", False):
         penalty = fields.positive("repetition_penalty", 1.0)

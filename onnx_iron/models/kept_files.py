@@ -13,6 +13,8 @@ PREPROCESSOR, PROCESSOR = "preprocessor_config.json", "processor_config.json"
 # Of a Hugging Face folder; and of a GGUF file the metadata about text, as JSON.
 HUGGINGFACE = (TOKENIZER, TOKENIZER_CONFIG, CONFIG, GENERATION, TEMPLATE, PREPROCESSOR, PROCESSOR)
 GGUF = "tokenizer.gguf.json"
+# What onnxruntime-genai reads first.
+GENAI = "genai_config.json"
 # What `generate` and `chat` can't do without: one of these.
 TOKENIZERS = (TOKENIZER, GGUF)
 

@@ -86,10 +86,26 @@ class Built:
     adds_bos: bool
 
 
-def byte_level(vocabulary: Vocabulary) -> Built:
-    """GPT-2's kind: byte pair encoding over bytes that are spelled as printable characters.
+def byte_level_tokenizer(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
+    """GPT-2's kind for a text in which nothing is special."""
+    kind = _byte_level_kind(vocabulary)
+    tokenizer = tokenizers.Tokenizer(
+        models.BPE(vocabulary.ids, vocabulary.merges(), ignore_merges=kind.whole_words)
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            *(pre_tokenizers.Split(Regex(split), "isolated") for split in kind.splits),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    return tokenizer
 
-    A byte that the vocabulary has no token for is left out of the ids, as in training.
+
+def _byte_level_kind(vocabulary: Vocabulary) -> _PreTokenizer:
+    """How text is cut before the merges.
+
+    Raises:
+        ValueError: a pre-tokenizer that isn't known, or keys that don't go with this kind.
     """
     kind = _PRE_TOKENIZERS.get(vocabulary.pre)
     if kind is None:
@@ -100,15 +116,15 @@ def byte_level(vocabulary: Vocabulary) -> Built:
         )
     for name in ("add_space_prefix", "remove_extra_whitespaces"):
         vocabulary.expect(name, False)
-    tokenizer = tokenizers.Tokenizer(
-        models.BPE(vocabulary.ids, vocabulary.merges(), ignore_merges=kind.whole_words)
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            *(pre_tokenizers.Split(Regex(split), "isolated") for split in kind.splits),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    return kind
+
+
+def byte_level(vocabulary: Vocabulary) -> Built:
+    """GPT-2's kind: byte pair encoding over bytes that are spelled as printable characters.
+
+    A byte that the vocabulary has no token for is left out of the ids, as in training.
+    """
+    kind, tokenizer = _byte_level_kind(vocabulary), byte_level_tokenizer(vocabulary)
     alphabet = _byte_alphabet()
 
     def spell(token: str) -> bytes:

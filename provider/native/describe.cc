@@ -246,6 +246,11 @@ ValueType type_of(const ort::ValueInfo* value) {
   return type;
 }
 
+std::string name_of(const ort::Graph* graph) {
+  const char* name = nullptr;
+  return text(ort::Graph_GetName(graph, &name), name);
+}
+
 bool is_constant(const ort::ValueInfo* value) {
   bool constant = false;
   check(ort::ValueInfo_IsConstantInitializer(value, &constant));

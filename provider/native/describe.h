@@ -21,6 +21,7 @@ struct ValueType {
 };
 
 std::string name_of(const ort::ValueInfo* value);
+std::string name_of(const ort::Graph* graph);
 ValueType type_of(const ort::ValueInfo* value);
 bool is_constant(const ort::ValueInfo* value);
 

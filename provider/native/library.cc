@@ -60,15 +60,14 @@ ONNX_IRON_EXPORT ort::Status* CreateEpFactories(const char* /*registered_name*/,
   if (capacity == 0) return ort::CreateStatus(ort::kFail, "onnx-iron: no room for a factory");
   return guarded([&] {
     loops();  // where ONNX_IRON_CPU is wrong, this is the place to say so
-    factories[0] = new ProviderFactory();
+    // Sessions that are still open when somebody unregisters the library are closed through it.
+    static ProviderFactory factory;
+    factories[0] = &factory;
     *written = 1;
   });
 }
 
-ONNX_IRON_EXPORT ort::Status* ReleaseEpFactory(ort::FactoryTable* factory) {
-  delete static_cast<ProviderFactory*>(factory);
-  return nullptr;
-}
+ONNX_IRON_EXPORT ort::Status* ReleaseEpFactory(ort::FactoryTable* /*factory*/) { return nullptr; }
 
 ONNX_IRON_EXPORT ort::Status* RegisterCustomOps(ort::SessionOptions* options,
                                                 const ort::ApiBase* base) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "provider/native/ort_api.h"
+#include "provider/native/profile.h"
 #include "provider/native/program.h"
 #include "provider/native/recipe.h"
 
@@ -25,6 +26,7 @@ struct Request {
   std::string failure;
   std::vector<std::vector<size_t>> claims;
   size_t program_cache_bytes = 0;
+  std::shared_ptr<Recording> recording;
   // Where the question is about a program, an empty one to fill in.
   std::unique_ptr<Program> program;
   // What made it, where that makes programs for other shapes too.

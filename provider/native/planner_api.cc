@@ -1,6 +1,7 @@
 #include "provider/native/planner_api.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -58,6 +59,25 @@ void onnx_iron_request_program_cache(void* request, size_t bytes) {
   static_cast<Request*>(request)->program_cache_bytes = bytes;
 }
 
+void onnx_iron_request_profile(void* request, const char* path, size_t bytes) {
+  answer(request, false, [&](Request& to) {
+    to.recording = Recording::open(path, bytes);
+    return true;
+  });
+}
+
+int onnx_iron_profile_write(const char* path, char* error, size_t capacity) {
+  try {
+    write_recording(path);
+    return 0;
+  } catch (const std::exception& caught) {
+    std::snprintf(error, capacity, "%s", caught.what());
+    return 1;
+  }
+}
+
+void onnx_iron_profiles_write() { write_recordings(); }
+
 void onnx_iron_request_claim(void* request, const size_t* nodes, size_t count) {
   answer(request, false, [&](Request& to) {
     to.claims.emplace_back(nodes, nodes + count);
@@ -68,9 +88,13 @@ void onnx_iron_request_claim(void* request, const size_t* nodes, size_t count) {
 bool onnx_iron_program_recipe(void* request, const int64_t* code, size_t count, const char* data,
                               size_t bytes, bool general) {
   return answer(request, false, [&](Request& to) {
-    Program& asked = program_of(to);
     auto recipe = std::make_shared<const Recipe>(std::vector<int64_t>(code, code + count),
                                                  std::string(data, bytes));
+    if (to.program == nullptr) {  // it is asked for before there are shapes
+      to.recipe = std::move(recipe);
+      return true;
+    }
+    Program& asked = program_of(to);
     std::unique_ptr<Program> made = recipe->make(asked.inputs(), asked.outputs().size());
     if (made == nullptr) throw std::invalid_argument("program: it is for other shapes");
     to.program = std::move(made);

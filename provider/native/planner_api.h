@@ -25,11 +25,21 @@ ONNX_IRON_EXPORT void onnx_iron_request_log(void* request, const char* text);
 // How many bytes of programs the session keeps, at most.
 ONNX_IRON_EXPORT void onnx_iron_request_program_cache(void* request, size_t bytes);
 
+// Where the session's calls are recorded, and how many bytes of memory that may take. Fails the
+// request where the file can't be written.
+ONNX_IRON_EXPORT void onnx_iron_request_profile(void* request, const char* path, size_t bytes);
+
+// Writes what is recorded so far for a file: 0, or 1 with a text in `error`.
+ONNX_IRON_EXPORT int onnx_iron_profile_write(const char* path, char* error, size_t capacity);
+
+// The same for all files; what can't be written is said on stderr.
+ONNX_IRON_EXPORT void onnx_iron_profiles_write();
+
 // Claims one group of nodes, by their positions in the description.
 ONNX_IRON_EXPORT void onnx_iron_request_claim(void* request, const size_t* nodes, size_t count);
 
 // The whole program, as Recipe reads it: `code` and the bytes that it mentions. A general one makes
-// programs for other shapes, too.
+// programs for other shapes, too; it is kept where the request is about no shapes yet.
 ONNX_IRON_EXPORT bool onnx_iron_program_recipe(void* request, const int64_t* code, size_t count,
                                                const char* data, size_t bytes, bool general);
 

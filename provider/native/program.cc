@@ -94,7 +94,7 @@ size_t Program::add_value(std::string name, Operand operand, Location location) 
 }
 
 void Program::add_step(std::string name, std::string op, const std::vector<int32_t>& inputs,
-                       const std::vector<int32_t>& outputs, Attributes attributes) {
+                       const std::vector<int32_t>& outputs, Attributes attributes, Work declared) {
   Node node;
   node.op = op;
   node.attributes = std::move(attributes);
@@ -108,6 +108,8 @@ void Program::add_step(std::string name, std::string op, const std::vector<int32
   step.first_input = step_inputs_.size();
   step.inputs = inputs.size();
   step.first_output = step_outputs_.size();
+  step.outputs = outputs.size();
+  step.declared = declared;
   for (int32_t number : inputs) {
     bool present = number != kOmitted;
     node.inputs.push_back(present ? value(number).operand : Operand{{}, {}, false});
@@ -121,6 +123,7 @@ void Program::add_step(std::string name, std::string op, const std::vector<int32
     }
     node.outputs.push_back(output.operand);
     step_outputs_.push_back(output.location);
+    step_output_values_.push_back(number);
   }
   try {
     step.kernel = make_kernel(node);
@@ -157,7 +160,7 @@ size_t Program::count_bytes() const {
   size_t bytes = sizeof *this + list_bytes(inputs_) + list_bytes(outputs_) +
                  list_bytes(output_is_set_) + list_bytes(values_) + list_bytes(constants_) +
                  list_bytes(steps_) + list_bytes(step_inputs_) + list_bytes(step_input_values_) +
-                 list_bytes(step_outputs_) + list_bytes(pairs_);
+                 list_bytes(step_outputs_) + list_bytes(step_output_values_) + list_bytes(pairs_);
   for (const Border& border : inputs_) bytes += bytes_of(border.shape);
   for (const Border& border : outputs_) bytes += bytes_of(border.shape);
   for (const Value& value : values_) bytes += bytes_of(value.operand.shape) + value.name.capacity();
@@ -262,7 +265,8 @@ void Program::bind(Frame& frame, const std::vector<const void*>& inputs,
   frame.program = number_;
 }
 
-void Program::run_steps(const Frame& frame, Threads& threads) const {
+template <typename Around>
+void Program::run_steps(const Frame& frame, Around&& around) const {
   for (const Step& step : steps_) {
     Buffers buffers{frame.step_inputs.data() + step.first_input,
                     frame.step_outputs.data() + step.first_output, frame.scratch()};
@@ -271,7 +275,7 @@ void Program::run_steps(const Frame& frame, Threads& threads) const {
                         step_input_values_.data() + step.first_input, step.inputs);
     };
     try {
-      step.kernel->run(buffers, threads);
+      around(step, buffers);
     } catch (const std::invalid_argument& error) {
       throw std::invalid_argument(named(error));
     } catch (const std::exception& error) {
@@ -281,18 +285,53 @@ void Program::run_steps(const Frame& frame, Threads& threads) const {
 }
 
 void Program::run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
-                  const std::vector<size_t>& changing, FramePool& frames, Threads& threads) const {
-  if (device_program_ != nullptr && device_program_->run(inputs, outputs)) return;
+                  const std::vector<size_t>& changing, FramePool& frames, Threads& threads,
+                  RecordedRun* run) const {
+  if (run != nullptr) run->is_of(*this);
+  if (device_program_ != nullptr && device_program_->run(inputs, outputs)) {
+    if (run != nullptr) run->was_on_device();
+    return;
+  }
   FramePool::Lease lease(frames, number_);
   Frame& frame = *lease;
   frame.reserve(arena_bytes_, scratch_bytes_);
   if (frame.program != number_ || frame.inputs != inputs || frame.outputs != outputs) {
     bind(frame, inputs, outputs, changing);
   }
-  run_steps(frame, threads);
+  if (run == nullptr) {
+    run_steps(frame, [&](const Step& step, const Buffers& buffers) {
+      step.kernel->run(buffers, threads);
+    });
+  } else {
+    run_steps(frame, [&](const Step& step, const Buffers& buffers) {
+      CountedThreads counted(threads);
+      int64_t begin = run->now();
+      step.kernel->run(buffers, counted);
+      int64_t end = run->now();
+      run->add({begin, end, step.kernel->work(buffers, step.declared), counted.used()});
+    });
+  }
   for (const Frame::Delayed& delayed : frame.delayed) {
     std::memcpy(outputs[delayed.output], delayed.bytes->data(), outputs_[delayed.output].bytes());
   }
+}
+
+std::vector<ProfiledStep> Program::profiled_steps() const {
+  std::vector<ProfiledStep> all;
+  for (const Step& step : steps_) {
+    ProfiledStep made{step.op, step.name, {}, {}};
+    for (size_t i = 0; i < step.inputs; ++i) {
+      int32_t number = step_input_values_[step.first_input + i];
+      made.inputs.push_back(number == kOmitted ? Operand{{}, {}, false}
+                                               : values_[static_cast<size_t>(number)].operand);
+    }
+    for (size_t i = 0; i < step.outputs; ++i) {
+      int32_t number = step_output_values_[step.first_output + i];
+      made.outputs.push_back(values_[static_cast<size_t>(number)].operand);
+    }
+    all.push_back(std::move(made));
+  }
+  return all;
 }
 
 }  // namespace onnx_iron

@@ -12,6 +12,7 @@
 #include "kernels/cpu/kernel.h"
 #include "provider/native/device_program.h"
 #include "provider/native/frame.h"
+#include "provider/native/profile.h"
 
 namespace onnx_iron {
 
@@ -44,9 +45,9 @@ class Program {
   // Returns the value's number. The name is the model's, for errors, or empty. Throws
   // std::invalid_argument where the value does not fit into its place.
   size_t add_value(std::string name, Operand operand, Location location);
-  // Makes the step's kernel; kOmitted stands for an omitted input.
+  // Makes the step's kernel; kOmitted stands for an omitted input. `declared` is for profiles.
   void add_step(std::string name, std::string op, const std::vector<int32_t>& inputs,
-                const std::vector<int32_t>& outputs, Attributes attributes);
+                const std::vector<int32_t>& outputs, Attributes attributes, Work declared = {});
   // Allows output and input to be one buffer.
   void add_pair(size_t input, size_t output);
   // Another device's program that runs instead of the steps, for as long as it can.
@@ -60,9 +61,15 @@ class Program {
   const std::vector<Border>& outputs() const { return outputs_; }
 
   // Runs the steps. `inputs` and `outputs` are the buffers at the border. An output's buffer may
-  // overlap those of the inputs numbered in `changing` in any way, and no others.
+  // overlap those of the inputs numbered in `changing` in any way, and no others. `run` records the
+  // steps; null: nobody wants them.
   void run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
-           const std::vector<size_t>& changing, FramePool& frames, Threads& threads) const;
+           const std::vector<size_t>& changing, FramePool& frames, Threads& threads,
+           RecordedRun* run = nullptr) const;
+  // The steps as a profile shows them.
+  std::vector<ProfiledStep> profiled_steps() const;
+  size_t step_count() const { return steps_.size(); }
+  uint64_t number() const { return number_; }
 
   // About how many bytes it takes itself, without the frame of a call.
   size_t bytes() const { return bytes_; }
@@ -80,6 +87,8 @@ class Program {
     size_t first_input = 0;
     size_t inputs = 0;
     size_t first_output = 0;
+    size_t outputs = 0;
+    Work declared;
   };
 
   // An error of a step's kernel, with the names of the node and of its inputs.
@@ -93,7 +102,9 @@ class Program {
                                        const std::vector<size_t>& changing) const;
   void bind(Frame& frame, const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
             const std::vector<size_t>& changing) const;
-  void run_steps(const Frame& frame, Threads& threads) const;
+  // around(step, its buffers) for each step, which runs it; an error gets the node's names.
+  template <typename Around>
+  void run_steps(const Frame& frame, Around&& around) const;
 
   std::vector<Border> inputs_;
   std::vector<Border> outputs_;
@@ -104,6 +115,7 @@ class Program {
   std::vector<Location> step_inputs_;  // every step's inputs, one step after the other
   std::vector<int32_t> step_input_values_;
   std::vector<Location> step_outputs_;
+  std::vector<int32_t> step_output_values_;
   std::vector<std::pair<size_t, size_t>> pairs_;  // input, output; sorted
   std::unique_ptr<DeviceProgram> device_program_;
   size_t arena_bytes_ = 0;

@@ -56,14 +56,14 @@ const ort::Logger* verbose(const ort::Logger* logger) {
 }  // namespace
 
 Provider::Provider(const Options& options, bool saving, const ort::Logger* logger)
-    : logger_(verbose(logger)) {
+    : number_(++providers_made), logger_(verbose(logger)) {
   JsonWriter json;
   json.begin_object();
   for (const auto& [name, value] : options) {
     json.member(name, std::string_view(value));
   }
   json.end_object();
-  identity_ = "\"provider\":" + std::to_string(++providers_made) + ",\"options\":" + json.text() +
+  identity_ = "\"provider\":" + std::to_string(number_) + ",\"options\":" + json.text() +
               ",\"verbose\":" + (logger_ != nullptr ? "true" : "false");
 
   GetName = [](const ort::EpTable*) -> const char* { return kProviderName; };
@@ -96,7 +96,8 @@ Provider::Provider(const Options& options, bool saving, const ort::Logger* logge
   } catch (const std::exception& error) {
     failure_ = error.what();
   }
-  shared_ = std::make_shared<Shared>(request.program_cache_bytes, logger_);
+  shared_ = std::make_shared<Shared>(request.program_cache_bytes, logger_,
+                                     std::move(request.recording), number_);
 }
 
 std::string Provider::begin_question(const char* kind) const {
@@ -109,6 +110,7 @@ void Provider::claim(const ort::Graph* graph, ort::SupportInfo* support) {
   Request request;
   try {
     if (!failure_.empty()) throw std::invalid_argument(failure_);
+    if (shared_->recording) shared_->recording->name_session(number_, name_of(graph));
     JsonWriter json;
     describe(json, graph, inputs_of(graph), outputs_of(graph));
     request.question = begin_question("claim") + ",\"graph\":" + json.text() + "}";

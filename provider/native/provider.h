@@ -27,6 +27,8 @@ class Provider : public ort::EpTable {
   void compile(const ort::Graph* graph, const ort::Node* fused_node, ort::ComputeTable** compute);
   std::string begin_question(const char* kind) const;
 
+  // Of all providers ever made, another.
+  const int64_t number_;
   // Members that every question begins with.
   std::string identity_;
   std::shared_ptr<Shared> shared_;

@@ -192,8 +192,10 @@ std::unique_ptr<Program> Recipe::make(const std::vector<Border>& inputs, size_t 
   for (size_t count = reader.count(); count > 0; --count) {
     std::string name = reader.text(), op = reader.text();
     std::vector<int32_t> given = list_of(reader), results = list_of(reader);
-    program->add_step(std::move(name), std::move(op), given, results,
-                      attributes_of(reader, numbers));
+    Attributes attributes = attributes_of(reader, numbers);
+    Work declared{numbers.at(reader.next()), numbers.at(reader.next())};
+    program->add_step(std::move(name), std::move(op), given, results, std::move(attributes),
+                      declared);
   }
   for (size_t count = reader.count(); count > 0; --count) {
     int64_t input = reader.next(), output = reader.next();

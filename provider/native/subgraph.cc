@@ -1,6 +1,7 @@
 #include "provider/native/subgraph.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "provider/native/planner.h"
@@ -46,12 +47,38 @@ Subgraph::Subgraph(std::string question, const std::vector<const ort::ValueInfo*
       changing_inputs_.push_back(names_.size() - 1);
     }
   }
-  if (!is_static) return;
   try {
-    static_program_ = compile(std::move(borders));
+    if (is_static) {
+      static_program_ = compile(std::move(borders));
+    } else {
+      prepare(borders);
+    }
   } catch (const Interrupted&) {
     // The session is about to be thrown away; if it is not, the first call compiles.
   }
+}
+
+namespace {
+
+std::string with_shapes(const std::string& question, const std::vector<Border>& inputs) {
+  JsonWriter shapes;
+  shapes.begin_array();
+  for (const Border& input : inputs) shapes.array(input.shape);
+  shapes.end_array();
+  return question + ",\"shapes\":" + shapes.text() + "}";
+}
+
+}  // namespace
+
+void Subgraph::prepare(const std::vector<Border>& inputs) {
+  if (!std::all_of(types_.begin(), types_.end(), [](const ValueType& t) { return t.has_rank; })) {
+    return;
+  }
+  Request request;
+  request.question = with_shapes(question_, inputs);
+  request.logger = shared_->logger;
+  ask(request);
+  if (request.recipe != nullptr) recipes_.push_back(std::move(request.recipe));
 }
 
 std::shared_ptr<const Program> Subgraph::make(const std::vector<Border>& inputs) {
@@ -72,11 +99,7 @@ std::shared_ptr<const Program> Subgraph::compile(std::vector<Border> inputs) {
     return made;
   }
   Request request;
-  JsonWriter shapes;
-  shapes.begin_array();
-  for (const Border& input : inputs) shapes.array(input.shape);
-  shapes.end_array();
-  request.question = question_ + ",\"shapes\":" + shapes.text() + "}";
+  request.question = with_shapes(question_, inputs);
   request.program = std::make_unique<Program>(std::move(inputs), outputs_);
   request.logger = shared_->logger;
   ask(request);
@@ -158,7 +181,10 @@ void Subgraph::run(ort::KernelContext* context) {
     check(ort::GetTensorMutableData(value, &outputs[i]));
   }
   PoolThreads threads(context);
-  program->run(inputs, outputs, changing_inputs_, shared_->frames, threads);
+  std::optional<RecordedRun> recorded;
+  if (shared_->recording) recorded.emplace(*shared_->recording, shared_->session, number_);
+  program->run(inputs, outputs, changing_inputs_, shared_->frames, threads,
+               recorded ? &*recorded : nullptr);
 }
 
 }  // namespace onnx_iron

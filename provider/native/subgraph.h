@@ -10,6 +10,7 @@
 #include "provider/native/describe.h"
 #include "provider/native/frame.h"
 #include "provider/native/ort_api.h"
+#include "provider/native/profile.h"
 #include "provider/native/program.h"
 #include "provider/native/program_cache.h"
 #include "provider/native/recipe.h"
@@ -21,19 +22,26 @@ extern std::atomic<size_t> programs_compiled;
 
 // What the subgraphs of a session share.
 struct Shared {
-  Shared(size_t program_cache_bytes, const ort::Logger* logger)
-      : programs(program_cache_bytes), logger(logger) {}
+  Shared(size_t program_cache_bytes, const ort::Logger* logger,
+         std::shared_ptr<Recording> recording, int64_t session)
+      : programs(program_cache_bytes),
+        logger(logger),
+        recording(std::move(recording)),
+        session(session) {}
 
   ProgramCache programs;
   FramePool frames;
   // The session's; null where it does not want remarks.
   const ort::Logger* logger;
+  // Of every call; null where it is not profiled.
+  std::shared_ptr<Recording> recording;
+  int64_t session;
 };
 
 class Subgraph : public ort::ComputeTable {
  public:
   // `question` is the JSON object of a "compile" question without its end; the shapes follow it.
-  // With static shapes it is compiled here, otherwise at the first call.
+  // With static shapes it is compiled here, otherwise planned for symbols, and made at a call.
   Subgraph(std::string question, const std::vector<const ort::ValueInfo*>& inputs, size_t outputs,
            std::shared_ptr<Shared> shared);
 
@@ -46,6 +54,8 @@ class Subgraph : public ort::ComputeTable {
     size_t rank = 0;
   };
 
+  // Asks the planner for a recipe before there are shapes.
+  void prepare(const std::vector<Border>& inputs);
   // Makes a program after a recipe that fits, or else asks the planner.
   std::shared_ptr<const Program> compile(std::vector<Border> inputs);
   std::shared_ptr<const Program> make(const std::vector<Border>& inputs);

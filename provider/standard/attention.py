@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnx_iron.dtypes import BOOL, FLOAT32, FLOATS, INT32, INT64, Spec
-from onnx_iron.provider.lowering import Operation
+from onnx_iron.provider.lowering import Difference, Operation
 from onnx_iron.provider.operator import standard
 from onnx_iron.provider.standard.rule import rule
 
@@ -64,14 +64,20 @@ def heads_first(op: Operation, x: Heads, output: int | None = None) -> Heads:
     return Heads(name, True, x.batch, x.heads, x.rows, x.width)
 
 
+def check_past(op: Operation, past: int, x: Heads) -> None:
+    """Refuse a past that is not (B, G, P, D) for the new entries' B, G and D."""
+    shape, expected = op.spec(past).shape, (x.batch, x.heads, "past", x.width)
+    if len(shape) != 4 or shape[:2] != (x.batch, x.heads) or shape[3] != x.width:
+        axes = ((-4, x.batch), (-3, x.heads), (-1, x.width)) if len(shape) == 4 else ()
+        differences = [Difference(past, axis, shape[axis], size) for axis, size in axes]
+        op.refuse(f"a past is {op.spec(past)}, expected {expected}", differences)
+
+
 def appended(op: Operation, x: Heads, past: int, output: int) -> Heads:
     """A past (B, G, P, D) and the new entries after it, an output of the node."""
     spec, dtype = op.spec(past), op.spec(0).dtype
     op.require(spec.dtype == dtype, f"a past is {spec.dtype.name} for {dtype.name}")
-    fits = (
-        len(spec.shape) == 4 and spec.shape[:2] == (x.batch, x.heads) and spec.shape[3] == x.width
-    )
-    op.require(fits, f"a past is {spec}, expected {(x.batch, x.heads, 'past', x.width)}")
+    check_past(op, past, x)
     new = heads_first(op, x)
     entries = spec.shape[2] + x.rows
     name = op.output(Spec((x.batch, x.heads, entries, x.width), dtype), output)

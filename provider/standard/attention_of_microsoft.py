@@ -17,6 +17,7 @@ from onnx_iron.provider.standard.attention import (
     SINKS,
     Heads,
     attend,
+    check_past,
     further_of,
     heads_of,
     softcap_of,
@@ -181,12 +182,11 @@ def _entries(op: Operation, key: Heads) -> tuple[int, int]:
     op.require(op.has(3) == op.has(4), "it has a past of keys or of values alone")
     if not op.has(3):
         return 0, key.rows
+    check_past(op, 3, key)
+    check_past(op, 4, key)
     spec = op.spec(3)
     op.require(spec == op.spec(4), f"the pasts are {spec} and {op.spec(4)}")
     op.require(spec.dtype == op.spec(0).dtype, f"the past is {spec.dtype.name}")
-    fits = len(spec.shape) == 4 and spec.shape[:2] == (key.batch, key.heads)
-    fits = fits and spec.shape[3] == key.width
-    op.require(fits, f"the past is {spec}, expected {(key.batch, key.heads, 'past', key.width)}")
     past = spec.shape[2]
     total = op.known(6)
     if total is None:

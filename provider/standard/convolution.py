@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from onnx_iron.dtypes import FLOATS, Shape, Spec
+from onnx_iron.dtypes import FLOAT32, FLOATS, Shape, Spec
 from onnx_iron.operators.arithmetic import Add
 from onnx_iron.provider.lowering import Operation
 from onnx_iron.provider.operator import standard
@@ -13,6 +13,10 @@ from onnx_iron.provider.standard.rule import rule
 
 # Windows overlap: unfolded, an input takes as many times its bytes as the kernel has elements.
 _MOST_BYTES = 1 << 28
+
+# Multiplications from which onnxruntime's own float32 kernel gains more than the switch to it
+# costs: docs/performance.md.
+FASTER_ELSEWHERE = 1 << 16
 
 
 @rule("Conv", since=1, newest=22)
@@ -43,6 +47,11 @@ def conv(op: Operation) -> None:
     ]
     op.require(all(count > 0 for count in windows), f"no window of {weight} fits into {spec}")
     count, elements = math.prod(windows), math.prod(kernel)
+    work = batch * outer * inner * elements * count
+    op.leave_if(
+        spec.dtype == FLOAT32 and work >= FASTER_ELSEWHERE,
+        f"for float32 {spec.shape} by {weight.shape}",
+    )
     columns = Spec((batch, channels * elements, count), spec.dtype)
     if not op.is_guess(0):
         op.require(columns.bytes <= _MOST_BYTES, f"its windows are {columns}: too big")

@@ -125,6 +125,7 @@ def clip(op: Operation) -> None:
 @rule("Log", "Floor", "Ceil", since=6, newest=13)
 @rule("Round", since=11, newest=22)
 @rule("Sign", since=9, newest=13)
+@rule("Sin", "Cos", since=7, newest=22)
 @rule("Not", since=1, newest=1)
 @rule("Softplus", since=1, newest=22)
 @rule("Relu", since=6, newest=14)

@@ -12,7 +12,7 @@ from onnx_iron.provider.lowering import Operation
 from onnx_iron.provider.operator import standard
 from onnx_iron.provider.standard.fold import fold
 from onnx_iron.provider.standard.rule import broadcast, rule
-from onnx_iron.provider.symbols import Symbol
+from onnx_iron.provider.symbols import Symbol, surely_equal
 
 # So many integers are worth knowing, for what computes shapes of them.
 _FEW = 64
@@ -25,7 +25,7 @@ def expand(op: Operation) -> None:
         op.refuse("input 1, the shape, is missing")
     op.require(all(dim >= 0 for dim in wanted), f"it expands to {wanted}")
     shape = broadcast(op, spec.shape, tuple(wanted))
-    if shape == spec.shape:
+    if surely_equal(shape, spec.shape):
         op.view(op.input(0), shape)
         return
     op.step(standard("Expand", moves=True), [op.input(0)], [op.output(Spec(shape, spec.dtype))])

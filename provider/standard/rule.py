@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from onnx_iron.dtypes import FLOAT32, Shape, Spec
-from onnx_iron.provider.lowering import Operation
+from onnx_iron.provider.lowering import Difference, Operation
 from onnx_iron.provider.operator import Operator, standard
+from onnx_iron.provider.symbols import Symbol
 
 Lower: TypeAlias = Callable[[Operation], None]
 
@@ -68,18 +69,39 @@ def broadcast(op: Operation, *shapes: Shape) -> Shape:
     result = [1] * max(map(len, shapes))
     for shape in shapes:
         for axis, dim in enumerate(shape, len(result) - len(shape)):
-            if result[axis] == 1:
+            # Whether both are one size is asked first: where they are, no size is told from 1,
+            # and the plan is right for 1 as well.
+            if is_one(result[axis]) or not (is_one(dim) or dim == result[axis] or dim == 1):
+                if not (is_one(result[axis]) or result[axis] == 1):
+                    place = axis - len(result)
+                    op.refuse(
+                        f"shapes {' and '.join(map(str, shapes))} do not broadcast",
+                        both_ways(None, place, dim, result[axis]),
+                    )
                 result[axis] = dim
-            elif dim not in (result[axis], 1):
-                op.refuse(f"shapes {' and '.join(map(str, shapes))} do not broadcast")
     return tuple(result)
+
+
+def both_ways(index: int | None, axis: int, one: int, other: int) -> list[Difference]:
+    """Two sizes of which either may give way."""
+    return [Difference(index, axis, one, other), Difference(index, axis, other, one)]
+
+
+def is_one(dim: int) -> bool:
+    """Whether a dimension always is 1: a symbol is not told from other sizes."""
+    return not isinstance(dim, Symbol) and dim == 1
+
+
+def stays(shape: Shape, order: Sequence[int]) -> bool:
+    """Whether no element moves in memory where axes come in another order."""
+    moved = [axis for axis in order if not is_one(shape[axis])]
+    return moved == sorted(moved)
 
 
 def transposed(op: Operation, name: str, spec: Spec, order: list[int]) -> tuple[str, Spec]:
     """A value with its axes in another order; a view where no element moves."""
     turned = Spec(tuple(spec.shape[axis] for axis in order), spec.dtype)
-    moved = [axis for axis in order if spec.shape[axis] != 1]
-    if moved == sorted(moved):
+    if stays(spec.shape, order):
         return op.viewed(name, turned.shape), turned
     made = op.temporary(turned)
     op.step(standard("Transpose", moves=True, perm=order), [name], [made])

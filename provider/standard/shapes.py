@@ -9,7 +9,7 @@ from onnx_iron.dtypes import INT64, Spec
 from onnx_iron.provider.lowering import Operation
 from onnx_iron.provider.operator import standard
 from onnx_iron.provider.standard.fold import fold
-from onnx_iron.provider.standard.rule import rule
+from onnx_iron.provider.standard.rule import both_ways, is_one, rule, stays
 
 
 @rule("Identity", since=1, newest=25)
@@ -30,10 +30,11 @@ def reshape(op: Operation) -> None:
                 shape[axis] = spec.shape[axis]
     if -1 in shape:
         rest = math.prod(dim for dim in shape if dim != -1)
-        if rest <= 0 or spec.elements % rest != 0:
+        if rest <= 0 or (spec.elements % rest != 0 and not op.is_guess(0)):
             op.refuse(f"{spec} does not reshape to {wanted}")
         shape[shape.index(-1)] = spec.elements // rest
-    if math.prod(shape) != spec.elements:
+    # While a node is claimed, a guess may have any number of elements.
+    if not op.is_guess(0) and math.prod(shape) != spec.elements:
         op.refuse(f"{spec} does not reshape to {wanted}")
     op.view(op.input(0), tuple(shape))
 
@@ -42,7 +43,7 @@ def reshape(op: Operation) -> None:
 def squeeze(op: Operation) -> None:
     shape, axes = op.spec(0).shape, op.axes(1)
     if axes is None:
-        op.require(not op.is_guess(0), "which dimensions are 1 is known only when it runs")
+        op.require(not op.is_open(0), "which dimensions are 1 is known only when it runs")
         dropped = {axis for axis, dim in enumerate(shape) if dim == 1}
     else:
         dropped = {op.from_front(axis, len(shape)) for axis in axes}
@@ -77,8 +78,7 @@ def transpose(op: Operation) -> None:
     perm = [int(i) for i in op.attribute("perm", range(len(spec.shape))[::-1])]
     op.require(sorted(perm) == list(range(len(spec.shape))), f"perm {perm} is no permutation")
     shape = tuple(spec.shape[axis] for axis in perm)
-    moved = [axis for axis in perm if spec.shape[axis] != 1]
-    if moved == sorted(moved):
+    if stays(spec.shape, perm):
         op.view(op.input(0), shape)
     else:
         operator = standard("Transpose", moves=True, perm=perm)
@@ -92,7 +92,17 @@ def concat(op: Operation) -> None:
     axis = op.axis(0, len(specs[0].shape))
     first, *others = ((s.dtype, s.shape[:axis], s.shape[axis + 1 :]) for s in specs)
     same = all(other == first for other in others)
-    op.require(same, f"inputs {', '.join(map(str, specs))} differ outside axis {axis}")
+    if not same:
+        op.refuse(
+            f"inputs {', '.join(map(str, specs))} differ outside axis {axis}",
+            [
+                difference
+                for spec in specs[1:]
+                for place, (one, other) in enumerate(zip(specs[0].shape, spec.shape, strict=False))
+                if place != axis
+                for difference in both_ways(None, place - len(specs[0].shape), one, other)
+            ],
+        )
     known = [op.known(index) for index in range(op.input_count)]
     if len(specs[0].shape) == 1 and all(part is not None for part in known):
         numbers = [number for part in known if part is not None for number in part.tolist()]
@@ -152,7 +162,7 @@ def take(op: Operation, index: int, ranges: list[Piece], spec: Spec, output: int
     shape = tuple(r.length for r in ranges)
     cut = [axis for axis, r in enumerate(ranges) if r != Piece(0, spec.shape[axis], 1)]
     whole = not cut or (
-        math.prod(spec.shape[: cut[0]]) == 1 and len(cut) == 1 and ranges[cut[0]].step == 1
+        all(map(is_one, spec.shape[: cut[0]])) and len(cut) == 1 and ranges[cut[0]].step == 1
     )
     if whole:
         row = math.prod(spec.shape[cut[0] + 1 :]) if cut else 0
@@ -224,7 +234,7 @@ def gather_nd(op: Operation) -> None:
     data, indices = op.spec(0), op.spec(1)
     batch = int(op.attribute("batch_dims", 0))
     op.require(bool(indices.shape) and batch >= 0, f"its indices are {indices}")
-    op.require(not op.is_guess(1), "how many numbers a place has is known only when it runs")
+    op.require(not op.is_open(1, -1), "how many numbers a place has is known only when it runs")
     depth = int(indices.shape[-1])
     op.require(batch + depth <= len(data.shape), f"its indices are {indices} for {data}")
     shape = indices.shape[:-1] + data.shape[batch + depth :]

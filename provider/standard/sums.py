@@ -11,7 +11,7 @@ from onnx_iron.operators.arithmetic import Add, Mul
 from onnx_iron.operators.gemm import GEMM
 from onnx_iron.operators.layer_norm import LayerNorm
 from onnx_iron.operators.rms_norm import RMSNorm
-from onnx_iron.provider.lowering import Operation
+from onnx_iron.provider.lowering import Difference, Operation
 from onnx_iron.provider.operator import standard
 from onnx_iron.provider.standard.rule import broadcast, rule
 
@@ -26,7 +26,14 @@ def matmul(op: Operation) -> None:
     left = a.shape if len(a.shape) > 1 else (1, *a.shape)
     right = b.shape if len(b.shape) > 1 else (*b.shape, 1)
     if left[-1] != right[-2]:
-        op.refuse(f"shapes {a.shape} and {b.shape} do not multiply")
+        place = -min(len(b.shape), 2)
+        op.refuse(
+            f"shapes {a.shape} and {b.shape} do not multiply",
+            [
+                Difference(0, -1, left[-1], right[-2]),
+                Difference(1, place, right[-2], left[-1]),
+            ],
+        )
     shape = broadcast(op, left[:-2], right[:-2])
     shape += left[-2:-1] if len(a.shape) > 1 else ()
     shape += right[-1:] if len(b.shape) > 1 else ()

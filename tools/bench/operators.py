@@ -1,18 +1,18 @@
-"""Single operators on our provider against onnxruntime's own kernels, in turns, float32.
+"""Single operators at 1, 64 and 512 rows, float32, on our provider and by onnxruntime's kernels.
 
-``python -m onnx_iron.tools.bench.operators [--rounds N] [--threads N] [--width N]``
+``python -m onnx_iron.tools.bench.operators [--width N] [--only NAME,...]``
 
-Each operator is a graph of one step. The peer runs the same graph in the standard dialect, so with
-onnxruntime's kernel for RMSNormalization, RotaryEmbedding, CausalConvWithState, MatMul and so on, a
-Scan for a selective scan, and what onnxruntime makes of LinearAttention.
+Standard nodes and com.microsoft's are one model on both providers. Operators of ours are a graph of
+one step, and the peer runs it in the standard dialect: so with onnxruntime's kernel for
+RotaryEmbedding, CausalConvWithState and so on, a Scan for a selective scan, and what onnxruntime
+makes of LinearAttention.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
+import functools
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,11 @@ import onnx_iron
 from onnx_iron import functional as F
 from onnx_iron.dtypes import Array
 from onnx_iron.graph import Graph, State, state
+from onnx_iron.tools.bench.measure import Report, open_model, parser_of, seconds_of
+from onnx_iron.tools.bench.single_nodes import Single, singles
+from onnx_iron.tools.estimate import lengths
 
-ROWS = (1, 64, 512)
-BATCH_SECONDS = 0.02
+OURS, PEER = "onnx-iron", "onnxruntime"
 
 
 class OneStep(Graph):
@@ -40,7 +42,7 @@ class OneStep(Graph):
         return self._function(x, rows, **self.parts)
 
 
-def operators(rows: int, width: int) -> Mapping[str, OneStep]:
+def steps(rows: int, width: int) -> Mapping[str, OneStep]:
     """The graphs measured, for inputs of (rows, width)."""
     random = np.random.default_rng(0)
 
@@ -77,9 +79,7 @@ def operators(rows: int, width: int) -> Mapping[str, OneStep]:
     cache = (512, max(width // 256, 1), 64)
     return {
         "rms_norm": OneStep(lambda x, n, w: F.rms_norm(x, width, w, 1e-5), w=weight(width)),
-        "layer_norm": OneStep(lambda x, n, w: F.layer_norm(x, width, w), w=weight(width)),
         "silu": OneStep(lambda x, n: F.silu(x)),
-        "gelu": OneStep(lambda x, n: F.gelu(x)),
         "rope": OneStep(
             lambda x, n, angles: F.rope(x.reshape(rows * width // 64, 64), angles),
             angles=weight(rows, 64),
@@ -104,44 +104,100 @@ def operators(rows: int, width: int) -> Mapping[str, OneStep]:
     }
 
 
-def main() -> None:
+def main(given: list[str] | None = None) -> None:
     """Measure, and print a line for each operator and number of rows."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=2)
+    parser = parser_of(__doc__, rounds=7)
     parser.add_argument("--width", type=int, default=2048, help="a multiple of 256")
-    arguments = parser.parse_args()
-    onnx_iron.register()
-    print(f"float32, width {arguments.width}, {arguments.threads} threads; medians, us a call")
-    print(f"{'operator':20}{'rows':>5}{'onnxruntime':>13}{'onnx-iron':>11}{'ratio':>8}")
-    with tempfile.TemporaryDirectory() as scratch:
-        for rows in ROWS:
-            for name, graph in operators(rows, arguments.width).items():
-                peer, ours = (
-                    _runner(graph, rows, arguments, Path(scratch), dialect)
-                    for dialect in ("standard", "iron")
-                )
-                pairs = [
-                    (_microseconds(peer), _microseconds(ours)) for _ in range(arguments.rounds)
-                ]
-                theirs, mine = (statistics.median(column) for column in zip(*pairs, strict=True))
-                ratio = statistics.median(a / b for a, b in pairs)
-                print(f"{name:20}{rows:5}{theirs:13.1f}{mine:11.1f}{ratio:7.2f}x", flush=True)
+    parser.add_argument("--rows", type=lengths, default=[1, 64, 512], metavar="N,...")
+    parser.add_argument("--only", default="", metavar="NAME,...", help="operators by name")
+    arguments = parser.parse_args(given)
+    if arguments.quick:
+        arguments.width, arguments.rows = 256, [1, 4]
+    if arguments.width < 256 or arguments.width % 256:
+        raise ValueError(f"--width is {arguments.width}, expected a multiple of 256")
+    wanted = [name for name in arguments.only.split(",") if name]
+    known = [*singles(1, 256), *steps(1, 256)]
+    if unknown := set(wanted) - set(known):
+        raise ValueError(f"--only has {sorted(unknown)}, expected some of {', '.join(known)}")
+    report = Report(arguments)
+    for rows in arguments.rows:
+        makers = {**_pairs_of_singles(rows, arguments), **_pairs_of_steps(rows, arguments)}
+        for name, make in makers.items():
+            if wanted and name not in wanted:
+                continue
+            pair, work = make()
+            report.compare(
+                f"{name}, {rows} rows",
+                {candidate: _timed(call, arguments.quick) for candidate, call in pair.items()},
+                PEER,
+                unit="s",
+                work=work,
+                rows=rows,
+            )
+    report.end()
+
+
+def _timed(call: Callable[[], Any], quick: bool) -> Callable[[], float]:
+    return lambda: seconds_of(call, 0.0 if quick else 0.02)
+
+
+def _pairs_of_singles(rows: int, arguments: argparse.Namespace) -> dict[str, Callable[[], Any]]:
+    def pair(make: Callable[[], Single]) -> Any:
+        single = make()
+        model = single.model.SerializeToString()
+        calls = {
+            candidate: _bound_single(open_model(model, provider, arguments.threads), single)
+            for candidate, provider in ((OURS, "iron"), (PEER, "stock"))
+        }
+        return calls, dict.fromkeys(calls, single.work)
+
+    return {
+        name: functools.partial(pair, make) for name, make in singles(rows, arguments.width).items()
+    }
+
+
+def _pairs_of_steps(rows: int, arguments: argparse.Namespace) -> dict[str, Callable[[], Any]]:
+    def pair(graph: OneStep) -> Any:
+        calls = {
+            candidate: _runner(graph, rows, arguments, dialect)
+            for candidate, dialect in ((OURS, "iron"), (PEER, "standard"))
+        }
+        return calls, None
+
+    return {
+        name: functools.partial(pair, graph) for name, graph in steps(rows, arguments.width).items()
+    }
+
+
+def _bound_single(session: onnxruntime.InferenceSession, single: Single) -> Callable[[], None]:
+    """A call with every input and output bound, caches in place."""
+    binding, buffers = session.io_binding(), {}
+    for name, array in single.inputs.items():
+        buffers[name] = onnxruntime.OrtValue.ortvalue_from_numpy(array)
+        binding.bind_ortvalue_input(name, buffers[name])
+    for port in session.get_outputs():
+        held = buffers.get(single.shared.get(port.name, ""))
+        if held is None:
+            held = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros(port.shape, np.float32))
+            buffers[port.name] = held
+        binding.bind_ortvalue_output(port.name, held)
+
+    def call(_alive: Any = buffers) -> None:  # the binding holds addresses only
+        session.run_with_iobinding(binding)
+
+    return call
 
 
 def _runner(
-    graph: OneStep, rows: int, arguments: argparse.Namespace, scratch: Path, dialect: str
+    graph: OneStep, rows: int, arguments: argparse.Namespace, dialect: str
 ) -> Callable[[], Any]:
     """A call of the graph with every input and output bound, states in place on our provider."""
     trace = graph.trace(x=((rows, arguments.width), np.float32))
-    path = scratch / f"{dialect}.onnx"
-    onnx_iron.export(trace, path, dialect=dialect)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = arguments.threads
-    providers = ["CPUExecutionProvider"]
-    if dialect == "iron":
-        providers = ["IronExecutionProvider", *providers]
-    session = onnxruntime.InferenceSession(path, options, providers=providers)
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / f"{dialect}.onnx"
+        onnx_iron.export(trace, path, dialect=dialect)
+        provider = "iron" if dialect == "iron" else "stock"
+        session = open_model(path, provider, arguments.threads)
     binding, buffers = session.io_binding(), {}
     random = np.random.default_rng(1)
     for port in session.get_inputs():
@@ -163,16 +219,6 @@ def _runner(
         session.run_with_iobinding(binding)
 
     return call
-
-
-def _microseconds(call: Callable[[], Any]) -> float:
-    """The time of one call, over as many as fill a batch."""
-    call()
-    calls, begin = 0, time.perf_counter()
-    while (elapsed := time.perf_counter() - begin) < BATCH_SECONDS or calls < 3:
-        call()
-        calls += 1
-    return elapsed / calls * 1e6
 
 
 if __name__ == "__main__":

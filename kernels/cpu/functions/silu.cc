@@ -1,4 +1,5 @@
 // SiLU: x times its logistic function.
+#include "kernels/cpu/vector/exponentials.h"
 #include "kernels/cpu/vector/function.h"
 
 namespace onnx_iron {
@@ -9,7 +10,10 @@ struct SiLU : Unary {
   static constexpr const char* name = "SiLU";
   static constexpr const char* epilogue = "silu";
   static double exact(double x) { return x / (1 + std::exp(-x)); }
-  ONNX_IRON_INLINE F8 apply(F8 x) { return to_float(silu(to_double(x))); }
+  template <typename V>
+  ONNX_IRON_INLINE V apply(V x) {
+    return ONNX_IRON_PATH::silu(x);
+  }
 };
 
 }  // namespace

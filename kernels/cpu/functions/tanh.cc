@@ -1,4 +1,5 @@
 // Tanh.
+#include "kernels/cpu/vector/exponentials.h"
 #include "kernels/cpu/vector/function.h"
 
 namespace onnx_iron {
@@ -8,7 +9,10 @@ namespace {
 struct Tanh : Unary {
   static constexpr const char* name = "Tanh";
   static double exact(double x) { return std::tanh(x); }
-  ONNX_IRON_INLINE F8 apply(F8 x) { return to_float(tanh(to_double(x))); }
+  template <typename V>
+  ONNX_IRON_INLINE V apply(V x) {
+    return ONNX_IRON_PATH::tanh(x);
+  }
 };
 
 }  // namespace

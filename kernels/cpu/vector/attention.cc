@@ -1,6 +1,6 @@
 // Attention of a few query rows over one chunk of keys as it is in memory. A score is one
-// accumulator of eight lanes over D; a row's exponentials are summed in eight lanes, key j in lane
-// j % 8; its values in ascending j. None of it depends on which other rows share the pass.
+// accumulator of eight lanes over D; a row's exponentials are summed in 32 lanes, key j in
+// lane j % 32; its values in ascending j. None of it depends on which other rows share the pass.
 #include "kernels/cpu/vector/attention.h"
 
 namespace onnx_iron {
@@ -134,7 +134,7 @@ void run(const AttentionChunk& chunk, const float* query, const AttentionRow* se
   const int64_t width = padded(chunk.value_width), stride = attention_record(chunk.value_width);
   for (int r = 0; r < rows; ++r) {
     float* record = records + r * stride;
-    weigh_scores(chunk, seen[r], begin / kWide * kWide, (end + kWide - 1) / kWide * kWide,
+    weigh_scores(chunk, seen[r], begin / kLanes * kLanes, (end + kLanes - 1) / kLanes * kLanes,
                  scores + r * kAttentionChunk, record + width, record + width + 1);
     for (int64_t c = 0; c < width; ++c) record[c] = 0.0f;
   }
@@ -162,26 +162,48 @@ void attention(const AttentionChunk& chunk, const float* query, const AttentionR
   run<1, T>(chunk, query, rows, records);
 }
 
-void attention_fold(float* record, const float* further, int64_t width) {
-  float *largest = record + padded(width), *total = largest + 1;
-  const float *further_largest = further + padded(width), *further_total = further_largest + 1;
-  if (*further_largest == kMinusInfinity) return;  // of nothing
-  const float most = *further_largest > *largest ? *further_largest : *largest;
-  float factors[8] = {*largest - most, *further_largest - most};
-  store(factors, fast_exp(load(factors)));
-  const F8 old = splat(factors[0]), added = splat(factors[1]);
-  *largest = most;
-  *total = *total * factors[0] + *further_total * factors[1];
-  for (int64_t c = 0; c < padded(width); c += 8) {
-    store(record + c, add(mul(load(record + c), old), mul(load(further + c), added)));
+void attention_fold(float* records, const float* further, int64_t count, int64_t width) {
+  const int64_t whole = padded(width), stride = attention_record(width);
+  for (int64_t first = 0; first < count; first += 8, records += 8 * stride, further += 8 * stride) {
+    const int64_t rows = count - first < 8 ? count - first : 8;
+    float old[8] = {}, added[8] = {};  // how far each largest score is below both
+    for (int64_t r = 0; r < rows; ++r) {
+      const float own = records[r * stride + whole], other = further[r * stride + whole];
+      // Of an infinite one, a sink say, it is NaN, and so is the row.
+      const float most = other > own ? other : own;
+      old[r] = own - most;
+      added[r] = other - most;
+    }
+    store(old, fast_exp(load(old)));
+    store(added, fast_exp(load(added)));
+    for (int64_t r = 0; r < rows; ++r) {
+      float* to = records + r * stride;
+      const float* from = further + r * stride;
+      float *largest = to + whole, *total = largest + 1;
+      if (from[whole] == kMinusInfinity) continue;  // of nothing
+      if (*largest == kMinusInfinity) {
+        std::memcpy(to, from, static_cast<size_t>(whole + 2) * sizeof(float));
+        continue;
+      }
+      if (*largest < from[whole]) *largest = from[whole];
+      *total = *total * old[r] + from[whole + 1] * added[r];
+      const Wide by = all<Wide>(old[r]), further_by = all<Wide>(added[r]);
+      for_wides(whole, [&](int64_t c, auto load, auto store) {
+        store(to + c, add(mul(load(to + c), by), mul(load(from + c), further_by)));
+      });
+    }
   }
 }
 
-void divide(float* x, float by, int64_t n) {
-  const F8 divisor = splat(by);
-  for_eights(n, [&](int64_t i, auto load, auto store) { store(x + i, div(load(x + i), divisor)); });
+template <typename T>
+void divide(const float* x, float by, void* out, int64_t n) {
+  const Wide divisor = all<Wide>(by);
+  T* to = static_cast<T*>(out);
+  for_wides(n, [&](int64_t i, auto load, auto store) { store(to + i, div(load(x + i), divisor)); });
 }
 
+template void divide<float>(const float*, float, void*, int64_t);
+template void divide<bf16>(const float*, float, void*, int64_t);
 template void attention<float>(const AttentionChunk&, const float*, const AttentionRow*, int64_t,
                                float*);
 template void attention<bf16>(const AttentionChunk&, const float*, const AttentionRow*, int64_t,

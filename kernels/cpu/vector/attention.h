@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/vector/declarations.h"
-#include "kernels/cpu/vector/math.h"
+#include "kernels/cpu/vector/exponentials.h"
 
 namespace onnx_iron {
 namespace ONNX_IRON_PATH {
@@ -37,17 +37,14 @@ ONNX_IRON_INLINE void add_bias(const void* biases, int64_t keys, float* scores) 
   });
 }
 
-// Products with keys begin..end-1, where all that the row sees are, become scores, and those it
-// does not see minus infinity.
-inline void make_scores(const AttentionChunk& chunk, const AttentionRow& row, int64_t begin,
-                        int64_t end, float* scores) {
-  const Wide by = all<Wide>(chunk.scale);
-  for (int64_t j = begin; j < end; j += kWide) keep(scores + j, mul(wide_at(scores + j), by));
+// What becomes of scaled products with keys begin..end-1, beside hiding those that the row does not
+// see by its place.
+inline void change_scores(const AttentionChunk& chunk, const AttentionRow& row, int64_t begin,
+                          int64_t end, float* scores) {
   if (chunk.softcap != 0.0f) {
-    const F8 cap = splat(chunk.softcap);
-    for (int64_t j = begin; j < end; j += 8) {
-      const F8 part = div(load(scores + j), cap);
-      store(scores + j, mul(cap, to_float(tanh(to_double(part)))));
+    const Wide cap = all<Wide>(chunk.softcap);
+    for (int64_t j = begin; j < end; j += kWide) {
+      keep(scores + j, mul(cap, tanh(div(wide_at(scores + j), cap))));
     }
   }
   if (row.slope != 0.0f) {
@@ -65,12 +62,14 @@ inline void make_scores(const AttentionChunk& chunk, const AttentionRow& row, in
       scores[j] = row.mask[j] != 0 ? scores[j] : kMinusInfinity;
     }
   }
-  for (int64_t j = begin; j < row.first; ++j) scores[j] = kMinusInfinity;
-  for (int64_t j = row.last; j < end; ++j) scores[j] = kMinusInfinity;
 }
 
+// Keys whose weights are summed in lanes of their own, and vectors that hold them.
+inline constexpr int kLanes = 32;
+inline constexpr int kParts = kLanes / kWide;
+
 // Products with keys become exp(score - largest), and the record gets that largest score and their
-// sum, in eight lanes, key j in lane j % 8. `begin` and `end` are whole numbers of kWide.
+// sum, in kLanes lanes, key j in lane j % kLanes. `begin` and `end` are whole numbers of kLanes.
 inline void weigh_scores(const AttentionChunk& chunk, const AttentionRow& row, int64_t begin,
                          int64_t end, float* scores, float* largest, float* total) {
   if (row.first >= row.last) {
@@ -79,27 +78,53 @@ inline void weigh_scores(const AttentionChunk& chunk, const AttentionRow& row, i
     *total = 0.0f;
     return;
   }
-  make_scores(chunk, row, begin, end, scores);
-  Wide wide = all<Wide>(kLowest);  // not -inf, which a score may be: -inf - -inf is NaN
-  for (int64_t j = begin; j < end; j += kWide) wide = larger(wide_at(scores + j), wide);
-  float lanes[8];
-  store(lanes, larger_half(wide));
-  float most = lanes[0];
-  for (int lane = 1; lane < 8; ++lane) most = lanes[lane] > most ? lanes[lane] : most;
-  const Wide offset = all<Wide>(most);
-  F8 sums = zero();
-  for (int64_t j = begin; j < end; j += kWide) {
-    const Wide weights = fast_exp(sub(wide_at(scores + j), offset));
-    keep(scores + j, weights);
-    sums = add_eights(sums, weights);
+  const Wide by = all<Wide>(chunk.scale);
+  Wide wides[kParts];
+  // Not -inf, which a score may be: -inf - -inf is NaN.
+  for (Wide& wide : wides) wide = all<Wide>(kLowest);
+  const bool plain = chunk.softcap == 0.0f && row.slope == 0.0f && row.offset == 0.0f &&
+                     row.bias == nullptr && row.mask == nullptr;
+  if (plain && row.first <= begin && row.last >= end) {
+    for (int64_t j = begin; j < end; j += kLanes) {
+      for (int part = 0; part < kParts; ++part) {
+        float* at = scores + j + part * kWide;
+        const Wide score = mul(wide_at(at), by);
+        keep(at, score);
+        wides[part] = larger(score, wides[part]);
+      }
+    }
+  } else {
+    for (int64_t j = begin; j < end; j += kWide) keep(scores + j, mul(wide_at(scores + j), by));
+    if (!plain) change_scores(chunk, row, begin, end, scores);
+    for (int64_t j = begin; j < row.first; ++j) scores[j] = kMinusInfinity;
+    for (int64_t j = row.last; j < end; ++j) scores[j] = kMinusInfinity;
+    for (int64_t j = begin; j < end; j += kWide) wides[0] = larger(wide_at(scores + j), wides[0]);
   }
-  *total = sum(sums);
+  for (int part = 1; part < kParts; ++part) wides[0] = larger(wides[0], wides[part]);
+  const float most = largest_lane(larger_half(wides[0]));
+  const Wide offset = all<Wide>(most);
+  Wide sums[kParts];
+  for (Wide& lanes : sums) lanes = all<Wide>(0.0f);
+  for (int64_t j = begin; j < end; j += kLanes) {
+    for (int part = 0; part < kParts; ++part) {
+      float* at = scores + j + part * kWide;
+      const Wide weights = fast_exp(sub(wide_at(at), offset));
+      keep(at, weights);
+      sums[part] = add(sums[part], weights);
+    }
+  }
+  *total = sum_lanes(sums);
   *largest = *total == 0.0f && !sees_any(chunk, row) ? kMinusInfinity : most;
 }
 
 inline bool all_finite(const float* x, int64_t width) {
   F8 differences = zero();
-  for (int64_t i = 0; i < width; i += 8) {
+  int64_t i = 0;
+  for (; i + kWide <= width; i += kWide) {
+    const Wide part = wide_at(x + i);
+    differences = add_eights(differences, sub(part, part));
+  }
+  for (; i < width; i += 8) {
     const F8 part = load(x + i);
     differences = add(differences, sub(part, part));
   }

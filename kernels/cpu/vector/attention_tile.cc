@@ -7,28 +7,35 @@ namespace onnx_iron {
 namespace ONNX_IRON_PATH {
 namespace {
 
-// Rows at a time, with two vectors of keys or columns each: what the registers hold.
+// Rows at a time, with two vectors of keys or columns each: what the registers hold. Scores take
+// half as many, for they have two sums each.
 constexpr int kRows = kWide == 16 ? 12 : 6;
+constexpr int kHalf = kRows / 2;
 constexpr int kVectors = 2;
 constexpr int kTogether = kVectors * kWide;
-static_assert(kAttentionTile % kRows == 0 && kAttentionPack % kTogether == 0);
+static_assert(kAttentionTile % kRows == 0 && kAttentionPack % kTogether == 0 &&
+              kAttentionPack == kLanes);
 
-constexpr int kHalf = kRows / 2;
+// The last rows of a call go by this many.
+constexpr int kLeast = kRows / 3;
 
+template <int rows>
 struct Sums {
-  Wide v[kHalf][kVectors];
+  Wide v[rows][kVectors];
 };
 
-// Products of kHalf rows with kTogether keys, of two of the eight lanes of elements: lane l has
-// the elements l, l + 8, ...
-ONNX_IRON_INLINE Sums two_lanes(const float* query, int64_t stride, const float* packed, int lane) {
+// Products of rows with kTogether keys, of two of the eight lanes of elements: lane l has the
+// elements l, l + 8, ...
+template <int rows>
+ONNX_IRON_INLINE Sums<rows> two_lanes(const float* query, int64_t stride, const float* packed,
+                                      int lane) {
   const int64_t steps = stride / 8;
   const float* from = query + lane;
   const float* one = packed + lane * steps * kAttentionPack;
   const float* other = one + 4 * steps * kAttentionPack;
-  Sums sums, more;
+  Sums<rows> sums, more;
 #pragma GCC unroll 6
-  for (int r = 0; r < kHalf; ++r) {
+  for (int r = 0; r < rows; ++r) {
     sums.v[r][0] = sums.v[r][1] = more.v[r][0] = more.v[r][1] = all<Wide>(0.0f);
   }
   for (int64_t k = 0; k < steps; ++k) {
@@ -37,7 +44,7 @@ ONNX_IRON_INLINE Sums two_lanes(const float* query, int64_t stride, const float*
     const Wide further_low = wide_at(other + k * kAttentionPack);
     const Wide further_high = wide_at(other + k * kAttentionPack + kWide);
 #pragma GCC unroll 6
-    for (int r = 0; r < kHalf; ++r) {
+    for (int r = 0; r < rows; ++r) {
       const Wide same = all<Wide>(from[r * stride + 8 * k]);
       sums.v[r][0] = fma(same, low, sums.v[r][0]);
       sums.v[r][1] = fma(same, high, sums.v[r][1]);
@@ -47,73 +54,103 @@ ONNX_IRON_INLINE Sums two_lanes(const float* query, int64_t stride, const float*
     }
   }
 #pragma GCC unroll 6
-  for (int r = 0; r < kHalf; ++r) {
+  for (int r = 0; r < rows; ++r) {
     sums.v[r][0] = add(sums.v[r][0], more.v[r][0]);
     sums.v[r][1] = add(sums.v[r][1], more.v[r][1]);
   }
   return sums;
 }
 
-ONNX_IRON_INLINE Sums add(const Sums& a, const Sums& b) {
-  Sums sums;
+template <int rows>
+ONNX_IRON_INLINE Sums<rows> add(const Sums<rows>& a, const Sums<rows>& b) {
+  Sums<rows> sums;
 #pragma GCC unroll 6
-  for (int r = 0; r < kHalf; ++r) {
+  for (int r = 0; r < rows; ++r) {
     sums.v[r][0] = add(a.v[r][0], b.v[r][0]);
     sums.v[r][1] = add(a.v[r][1], b.v[r][1]);
   }
   return sums;
 }
 
-// Products of kHalf rows with kTogether keys. The eight lanes' sums are added as
+// Products of rows with kTogether keys. The eight lanes' sums are added as
 // ((0+4)+(2+6)) + ((1+5)+(3+7)).
+template <int rows>
 void score(const float* query, int64_t stride, const float* packed, float* scores) {
-  Sums even = two_lanes(query, stride, packed, 0);
-  even = add(even, two_lanes(query, stride, packed, 2));
-  Sums odd = two_lanes(query, stride, packed, 1);
-  odd = add(odd, two_lanes(query, stride, packed, 3));
+  Sums<rows> even = two_lanes<rows>(query, stride, packed, 0);
+  even = add(even, two_lanes<rows>(query, stride, packed, 2));
+  Sums<rows> odd = two_lanes<rows>(query, stride, packed, 1);
+  odd = add(odd, two_lanes<rows>(query, stride, packed, 3));
   even = add(even, odd);
 #pragma GCC unroll 6
-  for (int r = 0; r < kHalf; ++r) {
+  for (int r = 0; r < rows; ++r) {
     keep(scores + r * kAttentionChunk, even.v[r][0]);
     keep(scores + r * kAttentionChunk + kWide, even.v[r][1]);
   }
 }
 
-// sums[r] = weights[r] @ values, of kRows rows and kTogether columns.
-ONNX_IRON_INLINE void multiply(const float* weights, const float* values, int64_t keys,
-                               float* sums) {
-  Wide held[kRows][kVectors];
+// records[r] = weights[r] @ values, of kTogether columns, or of the `columns` that a record has.
+template <int rows>
+void multiply(const float* weights, const float* values, int64_t keys, float* records,
+              int64_t stride, int64_t columns) {
+  Wide held[rows][kVectors];
 #pragma GCC unroll 12
-  for (int r = 0; r < kRows; ++r) held[r][0] = held[r][1] = all<Wide>(0.0f);
+  for (int r = 0; r < rows; ++r) held[r][0] = held[r][1] = all<Wide>(0.0f);
   for (int64_t j = 0; j < keys; ++j) {
     const Wide low = wide_at(values + j * kAttentionPack);
     const Wide high = wide_at(values + j * kAttentionPack + kWide);
 #pragma GCC unroll 12
-    for (int r = 0; r < kRows; ++r) {
+    for (int r = 0; r < rows; ++r) {
       const Wide same = all<Wide>(weights[r * kAttentionChunk + j]);
       held[r][0] = fma(same, low, held[r][0]);
       held[r][1] = fma(same, high, held[r][1]);
     }
   }
+  if (columns >= kTogether) {
 #pragma GCC unroll 12
-  for (int r = 0; r < kRows; ++r) {
-    keep(sums + r * kTogether, held[r][0]);
-    keep(sums + r * kTogether + kWide, held[r][1]);
+    for (int r = 0; r < rows; ++r) {
+      keep(records + r * stride, held[r][0]);
+      keep(records + r * stride + kWide, held[r][1]);
+    }
+    return;
+  }
+  for (int r = 0; r < rows; ++r) {
+    float whole[kTogether];
+    keep(whole, held[r][0]);
+    keep(whole + kWide, held[r][1]);
+    for (int64_t c = 0; c < columns; c += 8) store(records + r * stride + c, load(whole + c));
   }
 }
 
-void weigh(const float* weights, const float* packed, int64_t begin, int64_t end, int64_t rows,
-           int64_t width, float* records) {
-  alignas(64) float sums[kRows * kTogether];
-  for (int64_t column = 0; column < width; column += kTogether) {
+// Those of `count` rows with kTogether keys.
+void score_all(const float* query, int64_t stride, const float* packed, int64_t count,
+               float* scores) {
+  for (int64_t r = 0; r < count;) {
+    const int64_t left = count - r;
+    const float* from = query + r * stride;
+    float* to = scores + r * kAttentionChunk;
+    if (left <= kLeast || (left > kHalf && left <= 2 * kLeast)) {
+      score<kLeast>(from, stride, packed, to);
+      r += kLeast;
+    } else {
+      score<kHalf>(from, stride, packed, to);
+      r += kHalf;
+    }
+  }
+}
+
+void weigh_all(const float* weights, const float* packed, int64_t begin, int64_t end, int64_t count,
+               int64_t width, float* records) {
+  const int64_t record = attention_record(width);
+  for (int64_t column = 0; column < padded(width); column += kTogether) {
     const float* values = packed + column / kAttentionPack * kAttentionPack * kAttentionChunk +
-                          column % kAttentionPack;
-    multiply(weights + begin, values + begin * kAttentionPack, end - begin, sums);
-    for (int64_t r = 0; r < rows; ++r) {
-      float* to = records + r * attention_record(width) + column;
-      for (int64_t c = 0; c < kTogether && column + c < width; c += 8) {
-        store(to + c, load(sums + r * kTogether + c));
-      }
+                          column % kAttentionPack + begin * kAttentionPack;
+    for (int64_t r = 0; r < count; r += kRows) {
+      const int64_t left = count - r;
+      const auto some = left <= kLeast       ? multiply<kLeast>
+                        : left <= 2 * kLeast ? multiply<2 * kLeast>
+                                             : multiply<kRows>;
+      some(weights + r * kAttentionChunk + begin, values, end - begin,
+           records + r * record + column, record, padded(width) - column);
     }
   }
 }
@@ -134,81 +171,37 @@ void weigh_seen(const AttentionChunk& chunk, const AttentionRow& row, const floa
   }
 }
 
-void run(const AttentionChunk& chunk, const float* packed_keys, const float* packed_values,
-         const float* query, const AttentionRow* rows, int64_t count, float* records) {
-  alignas(64) float scores[kRows * kAttentionChunk];
+}  // namespace
+
+void attention_tile(const AttentionChunk& chunk, const float* packed_keys,
+                    const float* packed_values, const float* query, const AttentionRow* rows,
+                    int64_t count, float* records) {
+  alignas(64) float scores[(kAttentionTile + kHalf) * kAttentionChunk];
   int64_t begin = kAttentionChunk, end = 0;
   for (int64_t r = 0; r < count; ++r) {
     if (rows[r].first >= rows[r].last) continue;
     begin = rows[r].first < begin ? rows[r].first : begin;
     end = rows[r].last > end ? rows[r].last : end;
   }
-  begin = (begin < end ? begin : end) / kTogether * kTogether;
-  end = (end + kTogether - 1) / kTogether * kTogether;
+  begin = (begin < end ? begin : end) / kLanes * kLanes;
+  end = (end + kLanes - 1) / kLanes * kLanes;
   const int64_t stride = padded(chunk.key_width);
   for (int64_t j = begin; j < end; j += kTogether) {
     const float* keys = packed_keys + j / kAttentionPack * kAttentionPack * stride;
-    for (int r = 0; r < kRows; r += kHalf) {
-      score(query + r * stride, stride, keys + j % kAttentionPack,
-            scores + r * kAttentionChunk + j);
-    }
+    score_all(query, stride, keys + j % kAttentionPack, count, scores + j);
   }
   const int64_t width = padded(chunk.value_width), record = attention_record(chunk.value_width);
+  float tails[kAttentionTile][2];
   for (int64_t r = 0; r < count; ++r) {
-    float* tail = records + r * record + width;
-    weigh_scores(chunk, rows[r], begin, end, scores + r * kAttentionChunk, tail, tail + 1);
+    weigh_scores(chunk, rows[r], begin, end, scores + r * kAttentionChunk, &tails[r][0],
+                 &tails[r][1]);
   }
-  weigh(scores, packed_values, begin, end, count, chunk.value_width, records);
+  weigh_all(scores, packed_values, begin, end, count, chunk.value_width, records);
   for (int64_t r = 0; r < count; ++r) {
+    std::memcpy(records + r * record + width, tails[r], sizeof tails[r]);
     if (all_finite(records + r * record, width)) continue;
     weigh_seen(chunk, rows[r], scores + r * kAttentionChunk, packed_values, begin, end,
                records + r * record);
-  }
-}
-
-// Eight rows of eight become columns.
-#if defined(__AVX2__)
-
-ONNX_IRON_INLINE void turn(F8* x) {
-  __m256 pairs[8], fours[8];
-  for (int i = 0; i < 8; i += 2) {
-    pairs[i] = _mm256_unpacklo_ps(x[i].v, x[i + 1].v);
-    pairs[i + 1] = _mm256_unpackhi_ps(x[i].v, x[i + 1].v);
-  }
-  for (int i = 0; i < 8; i += 4) {
-    fours[i] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0x44);
-    fours[i + 1] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0xee);
-    fours[i + 2] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0x44);
-    fours[i + 3] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0xee);
-  }
-  for (int i = 0; i < 4; ++i) {
-    x[i].v = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x20);
-    x[i + 4].v = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x31);
-  }
-}
-
-#else
-
-ONNX_IRON_INLINE void turn(F8* x) {
-  // Three times, the first half of all elements and the second one in turns.
-  for (int time = 0; time < 3; ++time) {
-    F8 y[8];
-    for (int i = 0; i < 4; ++i) join_pairs(x[i], x[i + 4], &y[2 * i], &y[2 * i + 1]);
-    for (int i = 0; i < 8; ++i) x[i] = y[i];
-  }
-}
-
-#endif
-
-}  // namespace
-
-void attention_tile(const AttentionChunk& chunk, const float* packed_keys,
-                    const float* packed_values, const float* query, const AttentionRow* rows,
-                    int64_t count, float* records) {
-  for (int64_t row = 0; row < count; row += kRows) {
-    const int64_t here = count - row < kRows ? count - row : kRows;
-    run(chunk, packed_keys, packed_values, query + row * padded(chunk.key_width), rows + row, here,
-        records + row * attention_record(chunk.value_width));
   }
 }
 

@@ -1,6 +1,6 @@
 // The filter of CausalConv1d over a block of rows and channels.
 #include "kernels/cpu/vector/declarations.h"
-#include "kernels/cpu/vector/math.h"
+#include "kernels/cpu/vector/exponentials.h"
 
 namespace onnx_iron {
 namespace ONNX_IRON_PATH {
@@ -13,21 +13,21 @@ constexpr int kRows = 4;
 template <int rows, bool with_silu, typename T, typename Source>
 ONNX_IRON_INLINE void filter(const ConvShape& shape, const T* taps, const T* bias, T* to,
                              int64_t first, int64_t last, Source&& source) {
-  for_eights(last - first, [&](int64_t i, auto load, auto store) {
+  for_wides(last - first, [&](int64_t i, auto load, auto store) {
     const int64_t c = first + i;
-    F8 sums[rows];
-    const F8 start = load(taps + c);
+    Wide sums[rows];
+    const Wide start = load(taps + c);
     for (int r = 0; r < rows; ++r) sums[r] = mul(start, load(source(r, 0) + c));
     for (int64_t k = 1; k < shape.taps; ++k) {
-      const F8 tap = load(taps + k * shape.channels + c);
+      const Wide tap = load(taps + k * shape.channels + c);
       for (int r = 0; r < rows; ++r) sums[r] = add(sums[r], mul(tap, load(source(r, k) + c)));
     }
     if (bias != nullptr) {
-      const F8 more = load(bias + c);
+      const Wide more = load(bias + c);
       for (int r = 0; r < rows; ++r) sums[r] = add(sums[r], more);
     }
     for (int r = 0; r < rows; ++r) {
-      if constexpr (with_silu) sums[r] = to_float(silu(to_double(sums[r])));
+      if constexpr (with_silu) sums[r] = silu(sums[r]);
       store(to + r * shape.channels + c, sums[r]);
     }
   });

@@ -1,5 +1,6 @@
 // The dtype to float32 and back.
 #include "kernels/cpu/vector/declarations.h"
+#include "kernels/cpu/vector/wide.h"
 
 namespace onnx_iron {
 namespace ONNX_IRON_PATH {
@@ -7,13 +8,13 @@ namespace ONNX_IRON_PATH {
 template <typename T>
 void widen(const void* x, float* out, int64_t n) {
   const T* from = static_cast<const T*>(x);
-  for_eights(n, [&](int64_t i, auto load, auto store) { store(out + i, load(from + i)); });
+  for_wides(n, [&](int64_t i, auto load, auto store) { store(out + i, load(from + i)); });
 }
 
 template <typename T>
 void narrow(const float* x, void* out, int64_t n) {
   T* to = static_cast<T*>(out);
-  for_eights(n, [&](int64_t i, auto load, auto store) { store(to + i, load(x + i)); });
+  for_wides(n, [&](int64_t i, auto load, auto store) { store(to + i, load(x + i)); });
 }
 
 template void widen<float>(const void*, float*, int64_t);

@@ -22,6 +22,8 @@ void widen(const void* x, float* out, int64_t n);
 template <typename T>
 void narrow(const float* x, void* out, int64_t n);
 template <typename T>
+void divide(const float* x, float by, void* out, int64_t n);
+template <typename T>
 void rms_norm(const void* x, const void* weight, void* out, int64_t rows, int64_t width,
               float epsilon);
 template <typename T>
@@ -29,6 +31,8 @@ void layer_norm(const void* x, const void* weight, const void* bias, void* out, 
                 int64_t width, float epsilon);
 template <typename T>
 void softmax(const void* x, void* out, int64_t rows, int64_t width);
+template <typename T>
+void log_softmax(const void* x, void* out, int64_t rows, int64_t width);
 template <typename T>
 void reduce(const void* x, void* out, int64_t rows, int64_t width, bool mean);
 template <typename T>
@@ -84,8 +88,7 @@ void attention_pack(const AttentionChunk& chunk, int64_t keys, float* packed_key
 void attention_tile(const AttentionChunk& chunk, const float* packed_keys,
                     const float* packed_values, const float* query, const AttentionRow* rows,
                     int64_t count, float* records);
-void attention_fold(float* record, const float* further, int64_t width);
-void divide(float* x, float by, int64_t n);
+void attention_fold(float* records, const float* further, int64_t count, int64_t width);
 
 }  // namespace ONNX_IRON_PATH
 }  // namespace onnx_iron

@@ -3,7 +3,10 @@
 //   struct SiLU : Unary {
 //     static constexpr const char* name = "SiLU";
 //     static double exact(double x) { return x / (1 + std::exp(-x)); }
-//     ONNX_IRON_INLINE F8 apply(F8 x) { return to_float(silu(to_double(x))); }
+//     template <typename V>
+//     ONNX_IRON_INLINE V apply(V x) {
+//       return silu(x);
+//     }
 //   };
 //   ONNX_IRON_UNARY(SiLU)
 //
@@ -15,13 +18,14 @@
 
 #include "kernels/cpu/functions.h"
 #include "kernels/cpu/vector/math.h"
+#include "kernels/cpu/vector/wide.h"
 
 namespace onnx_iron {
 namespace ONNX_IRON_PATH {
 
-// Of one operand: `name` is the op, apply(F8) its float32 form. With exact(double), bfloat16 is a
-// table of that formula's results; without, which suits what takes an instruction or two, apply
-// rounded.
+// Of one operand: `name` is the op, apply its float32 form, of F8 or of any vector. With
+// exact(double), bfloat16 is a table of that formula's results; without, which suits what takes an
+// instruction or two, apply rounded.
 struct Unary {
   static constexpr const char* attribute = nullptr;
   static constexpr const char* choice = nullptr;
@@ -39,8 +43,14 @@ template <typename Function, typename T>
 void unary_loop(const void* x, void* out, int64_t n) {
   const T* from = static_cast<const T*>(x);
   T* to = static_cast<T*>(out);
-  for_eights(
-      n, [&](int64_t i, auto load, auto store) { store(to + i, Function::apply(load(from + i))); });
+  const auto body = [&](int64_t i, auto load, auto store) __attribute__((always_inline)) {
+    store(to + i, Function::apply(load(from + i)));
+  };
+  if constexpr (requires(Wide wide) { Function::apply(wide); }) {
+    for_wides(n, body);
+  } else {
+    for_eights(n, body);
+  }
 }
 
 template <typename Function, typename T>

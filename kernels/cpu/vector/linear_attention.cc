@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "kernels/cpu/vector/declarations.h"
-#include "kernels/cpu/vector/math.h"
+#include "kernels/cpu/vector/exponentials.h"
 
 namespace onnx_iron {
 namespace ONNX_IRON_PATH {
@@ -130,9 +130,7 @@ void linear_attention(const LinearAttentionShape& shape, const LinearAttentionOp
 template <typename T>
 void widened_exp(const void* x, float* out, int64_t n) {
   const T* from = static_cast<const T*>(x);
-  for_eights(n, [&](int64_t i, auto load, auto store) {
-    store(out + i, to_float(exp(to_double(load(from + i)))));
-  });
+  for_eights(n, [&](int64_t i, auto load, auto store) { store(out + i, exp(load(from + i))); });
 }
 
 template void linear_attention<float>(const LinearAttentionShape&, const LinearAttentionOperands&,

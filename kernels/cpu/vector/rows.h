@@ -2,7 +2,8 @@
 // added: a row's bits depend neither on the other rows nor on the width of the CPU's vectors.
 #pragma once
 
-#include "kernels/cpu/vector/simd.h"
+#include "kernels/cpu/vector/doubles.h"
+#include "kernels/cpu/vector/wide.h"
 
 namespace onnx_iron {
 namespace ONNX_IRON_PATH {
@@ -24,6 +25,29 @@ ONNX_IRON_INLINE float row_sum(int64_t width, Term&& term) {
     lanes[part] = add(lanes[part], keep_below(term(i, masked), rest));
   }
   return sum(add(add(lanes[0], lanes[1]), add(lanes[2], lanes[3])));
+}
+
+// As row_sum, of a term that gives kWide of them; term(i, load, store).
+template <typename Term>
+ONNX_IRON_INLINE float wide_row_sum(int64_t width, Term&& term) {
+  constexpr int kParts = 32 / kWide;
+  Wide lanes[kParts];
+  for (Wide& part : lanes) part = all<Wide>(0.0f);
+  int64_t i = 0;
+  const auto whole = [](const auto* p) { return wide_at(p); };
+  const auto kept = [](auto* p, Wide x) { keep(p, x); };
+  for (; i + 32 <= width; i += 32) {
+    for (int part = 0; part < kParts; ++part) {
+      lanes[part] = add(lanes[part], term(i + part * kWide, whole, kept));
+    }
+  }
+  for (int part = 0; i < width; i += kWide, ++part) {
+    const int64_t rest = width - i < kWide ? width - i : kWide;
+    const auto masked = [rest](const auto* p) { return part_at(p, rest); };
+    const auto stored = [rest](auto* p, Wide x) { keep_part(p, x, rest); };
+    lanes[part] = add(lanes[part], keep_below(term(i, masked, stored), rest));
+  }
+  return sum_lanes(lanes);
 }
 
 // The sum of a row in float64, in 32 lanes likewise, and then one of eight after the other.

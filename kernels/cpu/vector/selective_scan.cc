@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "kernels/cpu/vector/declarations.h"
-#include "kernels/cpu/vector/math.h"
+#include "kernels/cpu/vector/exponentials.h"
 
 namespace onnx_iron {
 namespace ONNX_IRON_PATH {
@@ -29,7 +29,7 @@ ONNX_IRON_INLINE void advance(const Row& row, const float* a, const T* b, const 
 #pragma GCC unroll 8
     for (int i = 0; i < channels; ++i) {
       const F8 exponent = mul(splat(row.step[i]), load(a + i * states + n));
-      const F8 decayed = mul(to_float(exp(to_double(exponent))), load(h + i * states + n));
+      const F8 decayed = mul(exp(exponent), load(h + i * states + n));
       const F8 now = add(decayed, mul(splat(row.taken[i]), more));
       store(h + i * states + n, now);
       // Past the last entry an infinite step makes NaN.

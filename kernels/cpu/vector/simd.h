@@ -1,5 +1,5 @@
-// Eight lanes of float32, and the same eight in float64: AVX2 (and AVX-512 for the latter) where
-// the source is compiled for it, the compiler's own vectors elsewhere.
+// Eight lanes of float32: AVX2 where the source is compiled for it, the compiler's own vectors
+// elsewhere.
 #pragma once
 
 #include <cstddef>
@@ -71,6 +71,9 @@ ONNX_IRON_INLINE F8 sub(F8 a, F8 b) { return {_mm256_sub_ps(a.v, b.v)}; }
 ONNX_IRON_INLINE F8 mul(F8 a, F8 b) { return {_mm256_mul_ps(a.v, b.v)}; }
 ONNX_IRON_INLINE F8 div(F8 a, F8 b) { return {_mm256_div_ps(a.v, b.v)}; }
 ONNX_IRON_INLINE F8 fma(F8 a, F8 b, F8 c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
+// a * b - c and c - a * b, rounded once.
+ONNX_IRON_INLINE F8 fms(F8 a, F8 b, F8 c) { return {_mm256_fmsub_ps(a.v, b.v, c.v)}; }
+ONNX_IRON_INLINE F8 fnma(F8 a, F8 b, F8 c) { return {_mm256_fnmadd_ps(a.v, b.v, c.v)}; }
 ONNX_IRON_INLINE F8 sqrt(F8 x) { return {_mm256_sqrt_ps(x.v)}; }
 // b where a or b is a NaN.
 ONNX_IRON_INLINE F8 larger(F8 a, F8 b) { return {_mm256_max_ps(a.v, b.v)}; }
@@ -90,6 +93,22 @@ ONNX_IRON_INLINE F8 power_of_two(F8 biased) {
   return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23))};
 }
 
+// x * 2**n, rounded once where x is 0.5 to 2, n being `biased` less 1.5 * 2**23, in -252..254.
+ONNX_IRON_INLINE F8 scaled(F8 x, F8 biased, F8) {
+  const __m256i n = _mm256_sub_epi32(_mm256_castps_si256(biased.v), _mm256_set1_epi32(0x4b400000));
+  const __m256i half = _mm256_srai_epi32(n, 1), bias = _mm256_set1_epi32(127);
+  const auto power = [&](__m256i exponent) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(exponent, bias), 23));
+  };
+  return {_mm256_mul_ps(_mm256_mul_ps(x.v, power(half)), power(_mm256_sub_epi32(n, half)))};
+}
+// -|x|.
+ONNX_IRON_INLINE F8 below_zero(F8 x) { return {_mm256_or_ps(x.v, _mm256_set1_ps(-0.0f))}; }
+// x >= 0 with y's sign.
+ONNX_IRON_INLINE F8 with_sign_of(F8 x, F8 y) {
+  return {_mm256_or_ps(x.v, _mm256_and_ps(y.v, _mm256_set1_ps(-0.0f)))};
+}
+
 // a0 b0 a1 b1 ... in x and y, to all a and all b, and back.
 ONNX_IRON_INLINE void split_pairs(F8 x, F8 y, F8* a, F8* b) {
   const __m256 even = _mm256_shuffle_ps(x.v, y.v, 0x88);
@@ -104,6 +123,25 @@ ONNX_IRON_INLINE void join_pairs(F8 a, F8 b, F8* x, F8* y) {
   y->v = _mm256_permute2f128_ps(low, high, 0x31);
 }
 
+// Eight rows of eight become columns.
+ONNX_IRON_INLINE void turn(F8* x) {
+  __m256 pairs[8], fours[8];
+  for (int i = 0; i < 8; i += 2) {
+    pairs[i] = _mm256_unpacklo_ps(x[i].v, x[i + 1].v);
+    pairs[i + 1] = _mm256_unpackhi_ps(x[i].v, x[i + 1].v);
+  }
+  for (int i = 0; i < 8; i += 4) {
+    fours[i] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0x44);
+    fours[i + 1] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0xee);
+    fours[i + 2] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0x44);
+    fours[i + 3] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0xee);
+  }
+  for (int i = 0; i < 4; ++i) {
+    x[i].v = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x20);
+    x[i + 4].v = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x31);
+  }
+}
+
 // The one order in which lanes are summed: ((0+4)+(2+6)) + ((1+5)+(3+7)).
 ONNX_IRON_INLINE __m128 halves(F8 x) {
   return _mm_add_ps(_mm256_castps256_ps128(x.v), _mm256_extractf128_ps(x.v, 1));
@@ -113,6 +151,12 @@ ONNX_IRON_INLINE float sum(F8 x) {
   const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
+// No lane may be a NaN.
+ONNX_IRON_INLINE float largest_lane(F8 x) {
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(x.v), _mm256_extractf128_ps(x.v, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
 // The sums of four, in that order, to out[0..3].
 ONNX_IRON_INLINE void sum_four(const F8* x, float* out) {
   __m128 a = halves(x[0]), b = halves(x[1]), c = halves(x[2]), d = halves(x[3]);
@@ -120,106 +164,14 @@ ONNX_IRON_INLINE void sum_four(const F8* x, float* out) {
   _mm_storeu_ps(out, _mm_add_ps(_mm_add_ps(a, c), _mm_add_ps(b, d)));
 }
 
-#if defined(__AVX512F__)
-
-struct D8 {
-  __m512d v;
-};
-
-ONNX_IRON_INLINE D8 to_double(F8 x) { return {_mm512_cvtps_pd(x.v)}; }
-ONNX_IRON_INLINE F8 to_float(D8 x) { return {_mm512_cvtpd_ps(x.v)}; }
-ONNX_IRON_INLINE D8 splat_double(double x) { return {_mm512_set1_pd(x)}; }
-ONNX_IRON_INLINE void store(double* p, D8 x) { _mm512_storeu_pd(p, x.v); }
-ONNX_IRON_INLINE D8 add(D8 a, D8 b) { return {_mm512_add_pd(a.v, b.v)}; }
-ONNX_IRON_INLINE D8 sub(D8 a, D8 b) { return {_mm512_sub_pd(a.v, b.v)}; }
-ONNX_IRON_INLINE D8 mul(D8 a, D8 b) { return {_mm512_mul_pd(a.v, b.v)}; }
-ONNX_IRON_INLINE D8 div(D8 a, D8 b) { return {_mm512_div_pd(a.v, b.v)}; }
-ONNX_IRON_INLINE D8 fma(D8 a, D8 b, D8 c) { return {_mm512_fmadd_pd(a.v, b.v, c.v)}; }
-ONNX_IRON_INLINE D8 larger(D8 a, D8 b) { return {_mm512_max_pd(a.v, b.v)}; }
-ONNX_IRON_INLINE D8 smaller(D8 a, D8 b) { return {_mm512_min_pd(a.v, b.v)}; }
-ONNX_IRON_INLINE D8 where_less(D8 a, D8 b, D8 yes, D8 no) {
-  return {_mm512_mask_blend_pd(_mm512_cmp_pd_mask(a.v, b.v, _CMP_LT_OQ), no.v, yes.v)};
-}
-ONNX_IRON_INLINE D8 absolute(D8 x) { return {_mm512_abs_pd(x.v)}; }
-// 2**n, n the integer that `biased` = n + 1.5 * 2**52 holds in its low bits; n in -1023 (which
-// gives 0) to 1024 (infinity).
-ONNX_IRON_INLINE D8 power_of_two(D8 biased) {
-  const __m512i n = _mm512_add_epi64(_mm512_castpd_si512(biased.v), _mm512_set1_epi64(1023));
-  return {_mm512_castsi512_pd(_mm512_slli_epi64(n, 52))};
-}
-
-#else
-
-struct D8 {
-  __m256d low, high;
-};
-
-ONNX_IRON_INLINE D8 to_double(F8 x) {
-  return {_mm256_cvtps_pd(_mm256_castps256_ps128(x.v)),
-          _mm256_cvtps_pd(_mm256_extractf128_ps(x.v, 1))};
-}
-ONNX_IRON_INLINE F8 to_float(D8 x) {
-  return {_mm256_set_m128(_mm256_cvtpd_ps(x.high), _mm256_cvtpd_ps(x.low))};
-}
-ONNX_IRON_INLINE D8 splat_double(double x) { return {_mm256_set1_pd(x), _mm256_set1_pd(x)}; }
-ONNX_IRON_INLINE void store(double* p, D8 x) {
-  _mm256_storeu_pd(p, x.low);
-  _mm256_storeu_pd(p + 4, x.high);
-}
-ONNX_IRON_INLINE D8 add(D8 a, D8 b) {
-  return {_mm256_add_pd(a.low, b.low), _mm256_add_pd(a.high, b.high)};
-}
-ONNX_IRON_INLINE D8 sub(D8 a, D8 b) {
-  return {_mm256_sub_pd(a.low, b.low), _mm256_sub_pd(a.high, b.high)};
-}
-ONNX_IRON_INLINE D8 mul(D8 a, D8 b) {
-  return {_mm256_mul_pd(a.low, b.low), _mm256_mul_pd(a.high, b.high)};
-}
-ONNX_IRON_INLINE D8 div(D8 a, D8 b) {
-  return {_mm256_div_pd(a.low, b.low), _mm256_div_pd(a.high, b.high)};
-}
-ONNX_IRON_INLINE D8 fma(D8 a, D8 b, D8 c) {
-  return {_mm256_fmadd_pd(a.low, b.low, c.low), _mm256_fmadd_pd(a.high, b.high, c.high)};
-}
-ONNX_IRON_INLINE D8 larger(D8 a, D8 b) {
-  return {_mm256_max_pd(a.low, b.low), _mm256_max_pd(a.high, b.high)};
-}
-ONNX_IRON_INLINE D8 smaller(D8 a, D8 b) {
-  return {_mm256_min_pd(a.low, b.low), _mm256_min_pd(a.high, b.high)};
-}
-ONNX_IRON_INLINE D8 where_less(D8 a, D8 b, D8 yes, D8 no) {
-  return {_mm256_blendv_pd(no.low, yes.low, _mm256_cmp_pd(a.low, b.low, _CMP_LT_OQ)),
-          _mm256_blendv_pd(no.high, yes.high, _mm256_cmp_pd(a.high, b.high, _CMP_LT_OQ))};
-}
-ONNX_IRON_INLINE D8 absolute(D8 x) {
-  const __m256d sign = _mm256_set1_pd(-0.0);
-  return {_mm256_andnot_pd(sign, x.low), _mm256_andnot_pd(sign, x.high)};
-}
-// 2**n, n the integer that `biased` = n + 1.5 * 2**52 holds in its low bits; n in -1023 (which
-// gives 0) to 1024 (infinity).
-ONNX_IRON_INLINE D8 power_of_two(D8 biased) {
-  const __m256i bias = _mm256_set1_epi64x(1023);
-  const __m256i low = _mm256_add_epi64(_mm256_castpd_si256(biased.low), bias);
-  const __m256i high = _mm256_add_epi64(_mm256_castpd_si256(biased.high), bias);
-  return {_mm256_castsi256_pd(_mm256_slli_epi64(low, 52)),
-          _mm256_castsi256_pd(_mm256_slli_epi64(high, 52))};
-}
-
-#endif
-
 #else
 
 typedef float FloatLanes __attribute__((vector_size(32)));
 typedef uint32_t UnsignedLanes __attribute__((vector_size(32)));
 typedef uint16_t HalfLanes __attribute__((vector_size(16)));
-typedef double DoubleLanes __attribute__((vector_size(64)));
-typedef uint64_t UnsignedLongLanes __attribute__((vector_size(64)));
 
 struct F8 {
   FloatLanes v;
-};
-struct D8 {
-  DoubleLanes v;
 };
 
 // The bits of one vector as another type of the same size.
@@ -318,6 +270,16 @@ ONNX_IRON_INLINE void join_pairs(F8 a, F8 b, F8* x, F8* y) {
   }
 }
 
+// Eight rows of eight become columns.
+ONNX_IRON_INLINE void turn(F8* x) {
+  // Three times, the first half of all elements and the second one in turns.
+  for (int time = 0; time < 3; ++time) {
+    F8 y[8];
+    for (int i = 0; i < 4; ++i) join_pairs(x[i], x[i + 4], &y[2 * i], &y[2 * i + 1]);
+    for (int i = 0; i < 8; ++i) x[i] = y[i];
+  }
+}
+
 // The one order in which lanes are summed: ((0+4)+(2+6)) + ((1+5)+(3+7)).
 ONNX_IRON_INLINE float sum(F8 x) {
   float lanes[8];
@@ -325,30 +287,15 @@ ONNX_IRON_INLINE float sum(F8 x) {
   return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) +
          ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
 }
+// No lane may be a NaN.
+ONNX_IRON_INLINE float largest_lane(F8 x) {
+  float most = x.v[0];
+  for (int i = 1; i < 8; ++i) most = x.v[i] > most ? x.v[i] : most;
+  return most;
+}
 // The sums of four, in that order, to out[0..3].
 ONNX_IRON_INLINE void sum_four(const F8* x, float* out) {
   for (int i = 0; i < 4; ++i) out[i] = sum(x[i]);
-}
-
-ONNX_IRON_INLINE D8 to_double(F8 x) { return {__builtin_convertvector(x.v, DoubleLanes)}; }
-ONNX_IRON_INLINE F8 to_float(D8 x) { return {__builtin_convertvector(x.v, FloatLanes)}; }
-ONNX_IRON_INLINE D8 splat_double(double x) { return {DoubleLanes{x, x, x, x, x, x, x, x}}; }
-ONNX_IRON_INLINE void store(double* p, D8 x) { std::memcpy(p, &x, sizeof x); }
-ONNX_IRON_INLINE D8 add(D8 a, D8 b) { return {a.v + b.v}; }
-ONNX_IRON_INLINE D8 sub(D8 a, D8 b) { return {a.v - b.v}; }
-ONNX_IRON_INLINE D8 mul(D8 a, D8 b) { return {a.v * b.v}; }
-ONNX_IRON_INLINE D8 div(D8 a, D8 b) { return {a.v / b.v}; }
-ONNX_IRON_INLINE D8 fma(D8 a, D8 b, D8 c) { return {a.v * b.v + c.v}; }
-ONNX_IRON_INLINE D8 larger(D8 a, D8 b) { return {a.v > b.v ? a.v : b.v}; }
-ONNX_IRON_INLINE D8 smaller(D8 a, D8 b) { return {a.v < b.v ? a.v : b.v}; }
-ONNX_IRON_INLINE D8 where_less(D8 a, D8 b, D8 yes, D8 no) { return {a.v < b.v ? yes.v : no.v}; }
-ONNX_IRON_INLINE D8 absolute(D8 x) {
-  return {bits_as<DoubleLanes>(bits_as<UnsignedLongLanes>(x.v) & 0x7fffffffffffffffu)};
-}
-// 2**n, n the integer that `biased` = n + 1.5 * 2**52 holds in its low bits; n in -1023 (which
-// gives 0) to 1024 (infinity).
-ONNX_IRON_INLINE D8 power_of_two(D8 biased) {
-  return {bits_as<DoubleLanes>((bits_as<UnsignedLongLanes>(biased.v) + 1023u) << 52)};
 }
 
 #endif

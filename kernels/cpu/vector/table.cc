@@ -15,9 +15,11 @@ constexpr TypedLoops typed() {
   return {
       .widen = widen<T>,
       .narrow = narrow<T>,
+      .divide = divide<T>,
       .rms_norm = rms_norm<T>,
       .layer_norm = layer_norm<T>,
       .softmax = softmax<T>,
+      .log_softmax = log_softmax<T>,
       .reduce = reduce<T>,
       .rope = rope<T>,
       .causal_conv1d = causal_conv1d<T>,
@@ -62,7 +64,7 @@ constinit const Loops kLoops = {
     ONNX_IRON_TEXT(ONNX_IRON_PATH),
     typed<float>(),
     typed<bf16>(),
-    {.attention_tile = attention_tile, .attention_fold = attention_fold, .divide = divide},
+    {.attention_tile = attention_tile, .attention_fold = attention_fold},
     kFunctions,
     std::size(kFunctions)};
 

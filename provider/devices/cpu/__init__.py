@@ -25,7 +25,7 @@ class Cpu:
 
     def compile(self, request: int, subgraph: Subgraph, provider: int, options: Options) -> Places:
         """Hand over the program of CPU kernels; every node runs here."""
-        Writer(subgraph).hand_over(request)
+        Writer(subgraph, bool(options.profile)).hand_over(request)
         return {}
 
     def memory(self) -> Memory:

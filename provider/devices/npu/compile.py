@@ -35,7 +35,7 @@ def compile_for_npu(
     Raises:
         CompileError: with fallback "error", the NPU can't run a step.
     """
-    Writer(subgraph).hand_over(request)
+    Writer(subgraph, bool(options.profile)).hand_over(request)
     device = open_device()
     target = Target(device.target.name)
     plan = make_plan(subgraph, target, design_compiler(), any_artifact=False)
